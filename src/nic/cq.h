@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Completion queues. The ring protocol is described in nic/layout.h and docs/protocols.md: anybody publishes by one CAS,
+ * the owner's threads consume under nic_cq.lock.
+ */
+#ifndef UROCE_NIC_CQ_H
+#define UROCE_NIC_CQ_H
+
+#include <pthread.h>
+
+#include "nic/event.h"
+#include "nic/nic.h"
+
+struct nic_cq {
+	struct nic *nic;
+	struct seg_cq *shared;
+	uint32_t index;
+	uint32_t capacity;	  /* completions it holds; what ibv_cq.cqe says */
+	void *handle;		  /* the ibv_cq, for events */
+	struct nic_event_queue *events; /* of its context; set by the verbs face before the first QP uses the CQ */
+
+	pthread_mutex_t lock;	  /* consumers, resize */
+	struct seg_cq_ring *ring; /* being consumed */
+	uint64_t head;		  /* next position in ring; under lock */
+	uint64_t ring_length;	  /* bytes, for the arena */
+
+	struct nic_channel *channel;
+	struct list of_channel;
+	uint32_t events_due;	  /* taken from FIRED and not yet read; under channel->lock */
+	_Atomic uint32_t users;	  /* QPs and SRQs that complete here */
+	_Atomic uint32_t deferred; /* QPs on nic->deferred that complete here */
+};
+
+/* A CQ of at least cqe entries. 0, or errno (EINVAL, ENOMEM). */
+int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, struct nic_cq *cq);
+
+/* EBUSY while QPs use it. Events must have been acknowledged before. */
+int nic_cq_destroy(struct nic_cq *cq);
+
+/* EINVAL if more than cqe completions are queued, ENOMEM. */
+int nic_cq_resize(struct nic_cq *cq, uint32_t cqe);
+
+/* Up to n completions, as ibv_poll_cq: the number, or -1 with errno. */
+int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc);
+
+/*
+ * Polling one by one, for the extended API; the caller holds nic_cq.lock from begin to end.
+ * begin makes progress (what deferred work completes here) and peek gives the oldest completion without taking it, or
+ * NULL. It stays valid until consume, which takes it and gives its WQE back.
+ */
+void nic_cq_begin(struct nic_cq *cq);
+const struct nic_cqe *nic_cq_peek(struct nic_cq *cq);
+void nic_cq_consume(struct nic_cq *cq);
+
+/* ibv_req_notify_cq. */
+int nic_cq_arm(struct nic_cq *cq, bool solicited_only);
+
+/* Takes away what is queued of a WQE queue that goes away or is reset. kind and index as in the ring's words. */
+void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index);
+
+/* Publishes a reference in CQ `index` of a segment, our own or, within a visit, another. solicited: an event is due on
+ * NIC_ARM_SOLICITED too (solicited or unsuccessful). */
+enum cq_publish {
+	CQ_PUBLISHED,
+	CQ_PUBLISHED_FIRED, /* and the CQ was armed: tell its owner (nic/attention.h) */
+	CQ_OVERFLOW,	    /* lost: the CQ is in error; tell its owner */
+};
+enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, enum nic_ref_kind kind, uint32_t index, uint32_t slot,
+			   bool solicited);
+
+/* Owner, upon attention: takes FIRED into events_due and puts tokens into the channel; raises IBV_EVENT_CQ_ERR. */
+void nic_cq_attend(struct nic_cq *cq);
+
+#endif

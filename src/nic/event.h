@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Completion channels and asynchronous event queues. Both are process-private; programs poll their eventfds.
+ *
+ * A channel's eventfd is in semaphore mode: one token for each event that is due. The truth about what is due is
+ * seg_cq.arm == NIC_ARM_FIRED and nic_cq.events_due; a token without an event is harmless, an event without a token is
+ * found by the helper when a peer dies.
+ */
+#ifndef UROCE_NIC_EVENT_H
+#define UROCE_NIC_EVENT_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdint.h>
+
+#include "nic/list.h"
+
+struct nic_cq;
+
+struct nic_channel {
+	int fd; /* eventfd, EFD_SEMAPHORE | EFD_CLOEXEC, blocking until the program makes it not so */
+	pthread_mutex_t lock;
+	struct list cqs; /* of nic_cq.of_channel */
+};
+
+/* 0, or errno. */
+int nic_channel_init(struct nic_channel *channel);
+void nic_channel_destroy(struct nic_channel *channel);
+
+/* The CQ whose event is next; waits unless the fd is O_NONBLOCK. NULL with errno (EAGAIN, EINTR). */
+struct nic_cq *nic_channel_wait(struct nic_channel *channel);
+
+struct nic_event_queue {
+	int fd; /* eventfd, EFD_SEMAPHORE | EFD_CLOEXEC */
+	pthread_mutex_t lock;
+	struct list events;
+};
+
+int nic_event_queue_init(struct nic_event_queue *queue);
+void nic_event_queue_destroy(struct nic_event_queue *queue);
+
+/* Queues an event about an object (ibv_qp, ibv_cq or ibv_srq in event->element), or about the port. Lost only when
+ * memory is exhausted. */
+void nic_event_raise(struct nic_event_queue *queue, const struct ibv_async_event *event);
+
+/* Takes the next event; waits unless the fd is O_NONBLOCK. 0, or -1 with errno. */
+int nic_event_wait(struct nic_event_queue *queue, struct ibv_async_event *event);
+
+/* Drops the events about an object that is being destroyed; says how many had not been read. */
+unsigned nic_event_forget(struct nic_event_queue *queue, const void *element);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The process's NIC: its segment, slots, tables of objects and helper thread. There is one in a process, made when the
+ * first context is opened and given up when the last one is closed.
+ *
+ * After fork the child's copy is an orphan: nothing shared is mapped any more, every operation on an inherited object
+ * answers an error, and opening a device makes a new NIC.
+ */
+#ifndef UROCE_NIC_NIC_H
+#define UROCE_NIC_NIC_H
+
+#include <pthread.h>
+
+#include "nic/layout.h"
+#include "nic/list.h"
+#include "nic/segment.h"
+#include "nic/table.h"
+
+struct nic_qp;
+struct nic_cq;
+struct nic_srq;
+struct peer;
+struct attach;
+
+struct nic {
+	struct nic_segment *seg;
+	int seg_fd; /* also carries the life lock; never dup it and close the copy: that would drop the lock */
+	int doorbell; /* eventfd: peers and our own threads wake the helper */
+	struct arena arena;
+	unsigned users;	   /* open contexts; under the process's NIC lock */
+	_Atomic bool orphan; /* true in a child that inherited us over fork */
+
+	struct table qps, cqs, srqs, mrs; /* index → private object */
+	pthread_rwlock_t mr_lock;	  /* the helper's assisted copies read-hold it; deregistration write-holds it */
+	_Atomic uint32_t next_pd;
+
+	/* QPs with work that could not be done when it was posted; due decides who runs first. */
+	pthread_mutex_t defer_lock;
+	struct list deferred;
+	_Atomic uint64_t helper_wakes_at; /* CLOCK_MONOTONIC ns; UINT64_MAX: only when the doorbell rings */
+
+	pthread_t helper;
+	_Atomic bool helper_stop;
+	int epoll;
+	struct attach *attach; /* src/local: sockets and peers */
+};
+
+/* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with errno and a reason in
+ * *why (static text) when the machine refuses something that we cannot do without. */
+struct nic *nic_open(const char **why);
+void nic_close(struct nic *nic);
+
+/* True in a forked child for a NIC that the parent opened. */
+static inline bool nic_is_orphan(const struct nic *nic)
+{
+	return atomic_load_explicit(&nic->orphan, memory_order_relaxed);
+}
+
+/* A number for a new protection domain; never 0, never given twice in a process. */
+uint32_t nic_new_pd(struct nic *nic);
+
+static inline struct cause_ring *nic_causes(struct nic *nic)
+{
+	return nic_is_orphan(nic) ? NULL : &nic->seg->causes;
+}
+
+/* Wakes the helper. */
+void nic_ring_doorbell(struct nic *nic);
+
+uint64_t nic_now(void);	      /* CLOCK_MONOTONIC, ns */
+uint64_t nic_wall_clock(void); /* CLOCK_REALTIME, ns */
+
+#endif

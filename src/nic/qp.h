@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Queue pairs: creation, the state machine, the send queue. What executes the send queue is nic/requester.c.
+ */
+#ifndef UROCE_NIC_QP_H
+#define UROCE_NIC_QP_H
+
+#include <pthread.h>
+
+#include "nic/cq.h"
+#include "nic/rq.h"
+#include "nic/srq.h"
+#include "nic/transport.h"
+
+/* Where a UD message goes; what ibv_create_ah checked. */
+struct nic_ah {
+	uint32_t pd;
+	union ibv_gid dgid, sgid;
+	uint32_t flow_label;
+	uint8_t sgid_index, hop_limit, traffic_class, sl;
+};
+
+/* A send WQE, private to the process. */
+struct nic_swqe {
+	struct nic_cqe cqe; /* must be first, as in nic_rwqe */
+	uint64_t wr_id;
+	enum ibv_wr_opcode opcode;
+	unsigned send_flags;  /* enum ibv_send_flags; SIGNALED is set for all when the QP was made with sq_sig_all */
+	uint32_t imm_data;
+	uint32_t rkey;
+	uint64_t remote_addr;
+	uint64_t compare_add, swap;
+	uint32_t remote_qpn, remote_qkey; /* UD */
+	struct nic_ah ah;		  /* UD: a copy, so that the AH may be destroyed */
+	uint32_t list_index;		  /* place in its posted list */
+	uint32_t num_sge;
+	uint32_t inline_length; /* with IBV_SEND_INLINE the bytes stand behind sge[max_send_sge] */
+	uint64_t length;	/* bytes of the message */
+	struct ibv_sge sge[];
+};
+
+/* Why the WQE at the head is not being executed right now. */
+enum nic_wait {
+	NIC_WAIT_NONE,
+	NIC_WAIT_TURN,	 /* bytes or WQEs of the budget used up */
+	NIC_WAIT_RNR,
+	NIC_WAIT_RETRY,	 /* no response: retransmission timer */
+	NIC_WAIT_ASSIST, /* the target's helper was asked */
+	NIC_WAIT_PACE,	 /* UC, UD: the receiver's queue is empty */
+	NIC_WAIT_TIMING, /* UROCE_TIMING */
+};
+
+struct nic_qp {
+	struct nic *nic;
+	struct seg_qp *shared;
+	uint32_t index, qpn, generation;
+	enum ibv_qp_type type;
+	uint32_t pd;
+	bool sq_sig_all;
+	struct ibv_qp_cap cap;
+	struct nic_cq *send_cq, *recv_cq;
+	struct nic_srq *srq; /* or NULL */
+	struct nic_rq rq;
+	void *handle;			/* the ibv_qp, for events */
+	struct nic_event_queue *events; /* of its context */
+	const union ibv_gid *gids;	/* of its device; valid as long as the QP */
+	uint32_t gid_count;
+	uint32_t mtu;			/* of the port, bytes */
+
+	pthread_mutex_t lock; /* everything below; taken by posters, pollers and the helper */
+	enum ibv_qp_state state;
+	struct ibv_qp_attr attr; /* as modify left it */
+	struct nic_ah path;	 /* RC, UC: from the primary path */
+
+	uint8_t *sq;	      /* WQEs of stride bytes */
+	uint32_t sq_stride, sq_log2;
+	_Atomic uint64_t sq_head; /* oldest position not given back; moved by the send CQ's consumer */
+	uint64_t sq_exec;     /* next to execute */
+	uint64_t sq_tail;     /* next to post */
+
+	/* The WQE at sq_exec: reset when it is done. */
+	enum nic_wait wait;
+	uint64_t due;	      /* when to try again, ns; UINT64_MAX: when somebody wakes it */
+	uint8_t rnr_left, retry_left;
+	bool started;	      /* retry counters are loaded */
+	uint32_t sq_psn;      /* of the next packet */
+	uint64_t paced_since; /* first time that the receiver was found empty since something was delivered; 0: not so */
+	struct transport_state *ts; /* the transport's, from connect to disconnect */
+	const struct transport *transport;
+
+	struct list of_deferred; /* nic->deferred; under nic->defer_lock */
+	bool is_deferred;
+	_Atomic uint32_t refs; /* helper and pollers that run it */
+};
+
+struct nic_qp_init {
+	enum ibv_qp_type type; /* RC, UC, UD */
+	uint32_t pd;
+	struct nic_cq *send_cq, *recv_cq;
+	struct nic_srq *srq;
+	struct ibv_qp_cap cap; /* asked for; checked against the device's limits by the caller */
+	bool sq_sig_all;
+	const union ibv_gid *gids;
+	uint32_t gid_count;
+	uint32_t mtu;
+};
+
+/* 0, or errno (ENOMEM). cap says what was made: at least what was asked for. Set handle and events afterwards. */
+int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp *qp);
+void nic_qp_destroy(struct nic_qp *qp);
+
+/* The state machine of specification section 10.3.1: 0, or errno with a cause. */
+int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask);
+/* Fills all of *attr that has a meaning; state included. */
+void nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr);
+
+/* 0, or a positive errno with *bad_wr. */
+int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/*
+ * Posting one by one, for the extended API (ibv_wr_*): lock, then for each WR nic_qp_claim, fill, and at the end commit
+ * or abort. The lock is held from begin to commit or abort.
+ */
+void nic_qp_begin(struct nic_qp *qp);
+/* The next WQE, with wr_id, opcode, flags, lists empty; NULL with a positive errno in *error (EINVAL state, ENOMEM). */
+struct nic_swqe *nic_qp_claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned flags, int *error);
+/* SGEs or inline bytes of a claimed WQE; a positive errno when there are too many. */
+int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_sge *sge, uint32_t num_sge);
+int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf, size_t num_buf);
+/* Checks what can be said only now (UD without AH, atomic length…), publishes, runs, unlocks. On error nothing of the
+ * batch is posted. */
+int nic_qp_commit(struct nic_qp *qp);
+void nic_qp_abort(struct nic_qp *qp);
+
+static inline struct nic_swqe *qp_swqe(struct nic_qp *qp, uint64_t position)
+{
+	return (struct nic_swqe *)(qp->sq + (position & ((1u << qp->sq_log2) - 1)) * qp->sq_stride);
+}
+
+/* Owner, upon attention. */
+void nic_qp_attend(struct nic_qp *qp);
+
+/* Moves a QP to the error state and flushes it; lock held. */
+void nic_qp_fail(struct nic_qp *qp);
+
+#endif

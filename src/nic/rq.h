@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Receive queues: one structure serves a QP's RQ and an SRQ. The FIFO protocol is described in nic/layout.h and
+ * docs/protocols.md: the owner posts, initiators take by CAS.
+ */
+#ifndef UROCE_NIC_RQ_H
+#define UROCE_NIC_RQ_H
+
+#include <pthread.h>
+
+#include "nic/nic.h"
+
+struct nic_rq {
+	struct nic *nic;
+	struct seg_rq *shared;
+	uint32_t max_wr, max_sge;
+	pthread_mutex_t lock; /* posting; slots */
+	uint16_t *free_slots; /* stack */
+	uint32_t free_count;
+	uint64_t fifo_length, slots_length; /* bytes, for the arena */
+};
+
+/* max_wr and max_sge are what the program gets; 0 WRs make a queue that is always full and always empty. */
+int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint32_t max_sge, struct nic_rq *rq);
+/* visited: a stopped visitor may still write into the WQEs. */
+void nic_rq_destroy(struct nic_rq *rq, bool visited);
+
+/* Posts a list. 0, or a positive errno with *bad_wr at the first request that was not posted. state: of the QP, for the
+ * cause; qpn: of the QP, or the SRQ's index. full: the cause for ENOMEM. */
+int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr, uint32_t qpn,
+		enum cause_code full);
+
+/* Gives a slot back when its completion was polled. */
+void nic_rq_release(struct nic_rq *rq, uint32_t slot);
+
+/* Forgets everything posted (RESET). Nobody is visiting. */
+void nic_rq_reset(struct nic_rq *rq);
+
+/* The initiator's side. Takes the oldest available WQE for taker (a QPN): its slot, or -1 when there is none.
+ * *left: how many remain available. */
+int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t *position, uint32_t *left);
+
+/* How many are available now; a moment later it may be another number. */
+uint32_t rq_available(const struct seg_rq *rq);
+
+static inline struct nic_rwqe *rq_wqe(struct nic_segment *seg, const struct seg_rq *rq, uint32_t slot)
+{
+	return seg_at(seg, rq->slots + (uint64_t)slot * rq->stride);
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Making and committing the segment, and the arena at its end from which rings are taken.
+ */
+#ifndef UROCE_NIC_SEGMENT_H
+#define UROCE_NIC_SEGMENT_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+struct nic_segment;
+
+#define ARENA_CLASSES 32 /* powers of two from 1 KiB */
+
+struct arena {
+	pthread_mutex_t lock;
+	int fd;
+	struct nic_segment *seg;
+	uint64_t next, size;		/* offsets from the segment's start; what lies at and above next was never used */
+	struct arena_block *free[ARENA_CLASSES];
+	struct arena_block *quarantine; /* freed while a visitor could still write into it */
+};
+
+/* Creates the memfd and maps it; the largest size that the address space allows. 0, or errno. */
+int segment_create(struct nic_segment **seg, int *fd, uint64_t *size);
+
+/* Makes sure that the pages of [ptr, ptr + length) exist, so that no access can fail later. 0, or ENOMEM. */
+int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t length);
+
+void arena_init(struct arena *arena, struct nic_segment *seg, int fd, uint64_t size);
+void arena_destroy(struct arena *arena);
+
+/* Zeroed memory, 1 KiB aligned; offset from the segment's start, or 0 when there is none. */
+uint64_t arena_alloc(struct arena *arena, uint64_t length);
+
+/* Gives memory back. With visited true a stopped visitor may still write there: it is kept until that is over. */
+void arena_free(struct arena *arena, uint64_t offset, uint64_t length, int visited);
+
+/* Called with nobody visiting us: what was quarantined can be used again. */
+void arena_release_quarantine(struct arena *arena);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* Causes: the ring that keeps the newest ones, and their short texts. */
+#include "observe/cause.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RING_SLOTS (sizeof(((struct cause_ring *)0)->slots) / sizeof(struct cause))
+
+uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
+{
+	if (!ring)
+		return c->code;
+
+	uint64_t position = atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed);
+	struct cause *slot = &ring->slots[position % RING_SLOTS];
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	/* A reader takes a record only if seq is the same before and after it read the rest. */
+	atomic_store_explicit(&slot->seq, 0, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	memcpy((char *)slot + offsetof(struct cause, time), (const char *)c + offsetof(struct cause, time),
+	       sizeof(*c) - offsetof(struct cause, time));
+	slot->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	slot->tid = (uint32_t)syscall(SYS_gettid);
+	atomic_store_explicit(&slot->seq, position + 1, memory_order_release);
+	return c->code;
+}
+
+const char *cause_text(uint32_t code)
+{
+	switch (code) {
+#define CAUSE(name, number, text)                                                                                                \
+	case number:                                                                                                             \
+		return text;
+#include "observe/cause_codes.h"
+#undef CAUSE
+	default:
+		return "unknown cause";
+	}
+}

@@ -6,6 +6,7 @@
 #ifndef UROCE_NIC_LIMITS_H
 #define UROCE_NIC_LIMITS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct nic_limits {
@@ -15,13 +16,14 @@ struct nic_limits {
 	uint32_t max_mr, max_pd, max_ah;
 	uint32_t max_rd_atomic, max_init_rd_atomic; /* as responder, as initiator; per QP */
 	uint32_t max_srq, max_srq_wr, max_srq_sge;
+	bool atomics;
 	uint64_t max_msg; /* bytes */
 };
 
 /* Our own limits without a profile, else those of UROCE_PROFILE; NULL if there is no profile of that name. */
 const struct nic_limits *nic_limits(void);
 
-/* The names of the profiles, NULL at the end. */
+/* The names that UROCE_PROFILE may have, NULL at the end. */
 const char *const *nic_profiles(void);
 
 #endif

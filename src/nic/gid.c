@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Addresses of this host as GIDs: the order of a port's table, and the cached set of local addresses.
+ */
+#include "nic/gid.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Order of a table; equal ranks stay in the order of the interfaces. */
+enum gid_rank {
+	RANK_DEFAULT_IPV4, /* what the default route would send from */
+	RANK_IPV4,
+	RANK_DEFAULT_IPV6,
+	RANK_IPV6,
+	RANK_LINK_LOCAL,
+	RANK_LOOPBACK_IPV4,
+	RANK_LOOPBACK_IPV6,
+};
+
+struct candidate {
+	union ibv_gid gid;
+	uint32_t ifindex;
+	enum gid_rank rank;
+	unsigned place; /* as the kernel lists it */
+};
+
+/* IPv4 is looked for at an address of TEST-NET-1 (RFC 5737), IPv6 at one of the documentation prefix (RFC 3849): no host
+ * has them, so only a default route leads there. Connecting a UDP socket sends nothing. */
+#define FAR_IPV4 0xc0000201
+static const struct in6_addr far_ipv6 = { .s6_addr = { 0x20, 0x01, 0x0d, 0xb8, [15] = 1 } };
+
+union ibv_gid gid_from_ipv4(uint32_t addr)
+{
+	union ibv_gid gid = { .raw = { [10] = 0xff, [11] = 0xff } };
+
+	memcpy(gid.raw + 12, &addr, sizeof(addr));
+	return gid;
+}
+
+bool gid_is_zero(const union ibv_gid *gid)
+{
+	static const union ibv_gid zero;
+
+	return !memcmp(gid, &zero, sizeof(zero));
+}
+
+bool gid_is_ipv4(const union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return !memcmp(gid->raw, mapped, sizeof(mapped));
+}
+
+bool gid_is_loopback(const union ibv_gid *gid)
+{
+	return gid_is_ipv4(gid) ? gid->raw[12] == 127 :
+				  !memcmp(gid->raw, &in6addr_loopback, sizeof(*gid));
+}
+
+static bool gid_is_link_local(const union ibv_gid *gid)
+{
+	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+}
+
+static bool gid_of_address(const struct sockaddr *addr, union ibv_gid *gid)
+{
+	if (addr && addr->sa_family == AF_INET) {
+		*gid = gid_from_ipv4(((const struct sockaddr_in *)addr)->sin_addr.s_addr);
+		return true;
+	}
+	if (addr && addr->sa_family == AF_INET6) {
+		memcpy(gid->raw, &((const struct sockaddr_in6 *)addr)->sin6_addr, sizeof(gid->raw));
+		return true;
+	}
+	return false;
+}
+
+/* The address that the default route of a family would send from; zero without such a route. */
+static union ibv_gid gid_of_default_route(int family)
+{
+	union ibv_gid gid = { 0 };
+	struct sockaddr_storage addr = { .ss_family = family };
+	socklen_t length = sizeof(struct sockaddr_in);
+	int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return gid;
+	if (family == AF_INET) {
+		((struct sockaddr_in *)&addr)->sin_addr.s_addr = htonl(FAR_IPV4);
+		((struct sockaddr_in *)&addr)->sin_port = htons(9);
+	} else {
+		length = sizeof(struct sockaddr_in6);
+		((struct sockaddr_in6 *)&addr)->sin6_addr = far_ipv6;
+		((struct sockaddr_in6 *)&addr)->sin6_port = htons(9);
+	}
+	if (!connect(fd, (struct sockaddr *)&addr, length)) {
+		length = sizeof(addr);
+		if (!getsockname(fd, (struct sockaddr *)&addr, &length))
+			gid_of_address((struct sockaddr *)&addr, &gid);
+	}
+	close(fd);
+	return gid;
+}
+
+static enum gid_rank rank_of(const union ibv_gid *gid, const union ibv_gid *route4,
+			     const union ibv_gid *route6)
+{
+	if (gid_is_loopback(gid))
+		return gid_is_ipv4(gid) ? RANK_LOOPBACK_IPV4 : RANK_LOOPBACK_IPV6;
+	if (gid_is_ipv4(gid))
+		return memcmp(gid, route4, sizeof(*gid)) ? RANK_IPV4 : RANK_DEFAULT_IPV4;
+	if (gid_is_link_local(gid))
+		return RANK_LINK_LOCAL;
+	return memcmp(gid, route6, sizeof(*gid)) ? RANK_IPV6 : RANK_DEFAULT_IPV6;
+}
+
+static int by_rank(const void *left, const void *right)
+{
+	const struct candidate *a = left, *b = right;
+
+	if (a->rank != b->rank)
+		return a->rank < b->rank ? -1 : 1;
+	return a->place < b->place ? -1 : a->place > b->place;
+}
+
+static bool is_named(const char *name, const char *const *interfaces)
+{
+	if (!interfaces)
+		return true;
+	for (; *interfaces; interfaces++)
+		if (!strcmp(name, *interfaces))
+			return true;
+	return false;
+}
+
+/* The candidates of the host, as the kernel lists them; *count of them, to be freed. NULL with errno. */
+static struct candidate *read_candidates(const char *const *interfaces, unsigned *count)
+{
+	struct ifaddrs *list;
+	struct candidate *candidates;
+	unsigned room = 0;
+
+	if (getifaddrs(&list))
+		return NULL;
+	for (struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next)
+		room++;
+	candidates = calloc(room ? room : 1, sizeof(*candidates));
+	*count = 0;
+	for (struct ifaddrs *ifa = list; candidates && ifa; ifa = ifa->ifa_next) {
+		struct candidate *c = &candidates[*count];
+
+		if (!(ifa->ifa_flags & IFF_UP) || !is_named(ifa->ifa_name, interfaces) ||
+		    !gid_of_address(ifa->ifa_addr, &c->gid))
+			continue;
+		c->ifindex = if_nametoindex(ifa->ifa_name);
+		c->place = (*count)++;
+	}
+	freeifaddrs(list);
+	if (!candidates)
+		errno = ENOMEM;
+	return candidates;
+}
+
+int gid_table_read(struct gid_table *table, const char *const *interfaces)
+{
+	union ibv_gid route4 = gid_of_default_route(AF_INET),
+		      route6 = gid_of_default_route(AF_INET6);
+	unsigned count;
+	struct candidate *candidates = read_candidates(interfaces, &count);
+
+	memset(table, 0, sizeof(*table));
+	if (!candidates)
+		return errno;
+	for (unsigned i = 0; i < count; i++)
+		candidates[i].rank = rank_of(&candidates[i].gid, &route4, &route6);
+	qsort(candidates, count, sizeof(*candidates), by_rank);
+	for (unsigned i = 0; i < count && table->count < GID_TABLE_LENGTH - 1; i++) {
+		table->gids[table->count] = candidates[i].gid;
+		table->ifindex[table->count++] = candidates[i].ifindex;
+	}
+	free(candidates);
+	return 0;
+}
+
+int gid_table_find(const struct gid_table *table, const union ibv_gid *gid)
+{
+	for (uint32_t i = 0; i < table->count; i++)
+		if (!memcmp(&table->gids[i], gid, sizeof(*gid)))
+			return (int)i;
+	return -1;
+}
+
+/* The host's addresses, for gid_is_local. */
+static struct {
+	pthread_mutex_t lock;
+	struct candidate *addresses;
+	unsigned count;
+	time_t read_at; /* CLOCK_MONOTONIC, s */
+} local = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static pthread_once_t local_once = PTHREAD_ONCE_INIT;
+
+static void lock_local(void)
+{
+	pthread_mutex_lock(&local.lock);
+}
+
+static void unlock_local(void)
+{
+	pthread_mutex_unlock(&local.lock);
+}
+
+/* A child must not inherit the lock from a thread that it does not have. */
+static void watch_fork(void)
+{
+	pthread_atfork(lock_local, unlock_local, unlock_local);
+}
+
+static bool is_cached(const union ibv_gid *gid)
+{
+	for (unsigned i = 0; i < local.count; i++)
+		if (!memcmp(&local.addresses[i].gid, gid, sizeof(*gid)))
+			return true;
+	return false;
+}
+
+bool gid_is_local(const union ibv_gid *gid)
+{
+	struct timespec now;
+	bool found;
+
+	if (gid_is_loopback(gid))
+		return true;
+	pthread_once(&local_once, watch_fork);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	lock_local();
+	found = is_cached(gid);
+	if (!found && (!local.addresses || now.tv_sec != local.read_at)) {
+		unsigned count;
+		struct candidate *addresses = read_candidates(NULL, &count);
+
+		if (addresses) {
+			free(local.addresses);
+			local.addresses = addresses;
+			local.count = count;
+			local.read_at = now.tv_sec;
+			found = is_cached(gid);
+		}
+	}
+	unlock_local();
+	return found;
+}

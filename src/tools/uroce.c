@@ -10,7 +10,8 @@
 
 #include "tools/tools.h"
 
-const char *argp_program_version = "uroce " UROCE_VERSION;
+/* Read by libc, which the rest of our names are hidden from. */
+__attribute__((visibility("default"))) const char *argp_program_version = "uroce " UROCE_VERSION;
 
 static const struct command {
 	const char *name;
@@ -45,17 +46,23 @@ void complain(const char *name, const char *format, ...)
 	fputc('\n', stderr);
 }
 
+/* What the command line chose: the subcommand, and where its own arguments begin. */
+struct choice {
+	const struct command *command;
+	int at;
+};
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
+	struct choice *choice = state->input;
+
 	switch (key) {
 	case ARGP_KEY_ARG:
 		for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 			if (strcmp(arg, commands[i].name))
 				continue;
-			*(const struct command **)state->input = &commands[i];
-			/* The rest is the subcommand's; argv[next - 1] becomes its argv[0]. */
-			state->argv[state->next - 1] = (char *)commands[i].argv0;
-			*(int *)state->hook = state->next - 1;
+			choice->command = &commands[i];
+			choice->at = state->next - 1;
 			state->next = state->argc;
 			return 0;
 		}
@@ -67,4 +74,25 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = { .parser = parse,
+					  .args_doc = "COMMAND [ARGUMENTS]",
+					  .doc = doc };
+	struct choice choice = { 0 };
+	int status;
+
+	argp_err_exit_status = 2;
+	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &choice))
+		return 2;
+
+	argv[choice.at] = (char *)choice.command->argv0;
+	status = choice.command->main(argc - choice.at, argv + choice.at);
+	if (fflush(stdout) || ferror(stdout)) {
+		complain(choice.command->argv0, "cannot write the output: %s", strerror(errno));
+		return 1;
+	}
+	return status;
 }

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * uroce run: starts a program that sees the device. It becomes the program, so that exit status, signals, terminal and
+ * process id are the program's own; what the program starts inherits the environment.
+ *
+ * The loader's path is enough for most. A program that insists on another libibverbs.so.1 (DT_RPATH, or a path in
+ * DT_NEEDED) gets ours preloaded. A program that cannot be served is not started: one line says why.
+ *
+ * Exit status when the program is not started: 125 our own failure, 126 it cannot be served or executed, 127 not found.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/libraries.h"
+#include "tools/program.h"
+#include "tools/tools.h"
+
+enum { STATUS_FAILED = 125, STATUS_CANNOT_RUN = 126, STATUS_NOT_FOUND = 127 };
+
+static const char doc[] =
+	"Start PROGRAM so that it, and all that it starts, sees the devices of uroce.\v"
+	"The exit status is PROGRAM's, or 125 if uroce itself fails, 126 if PROGRAM cannot be "
+	"executed or served, 127 if it is not found.\n"
+	"\n"
+	"Programs that are statically linked, that gain privileges (setuid, setgid, file "
+	"capabilities), that are for another architecture, or that need a newer rdma-core's "
+	"libibverbs cannot be served.";
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	(void)arg;
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = NULL;
+		return 0;
+	case ARGP_KEY_ARG:
+		/* The rest is the program's. */
+		*(int *)state->input = state->next - 1;
+		state->next = state->argc;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "PROGRAM is missing");
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int not_found(const char *name, const struct program *program, const char *file, int err)
+{
+	if (program->image[0] && strcmp(program->image, program->path)) {
+		complain(name, "%s: its interpreter %s: %s", file, program->image, strerror(err));
+		return STATUS_CANNOT_RUN;
+	}
+	complain(name, "%s: %s", file, err == ENOENT ? "not found" : strerror(err));
+	return err == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
+}
+
+/* Does one of a wrapper's arguments (of timeout, env, strace, mpirun, ...) name a program that needs the preload? */
+static bool argument_needs_preload(char **argv, const struct libraries *libs)
+{
+	struct loading loading;
+	struct program program;
+
+	for (; *argv; argv++)
+		if (!program_find(&program, *argv) && program.kind == PROGRAM_DYNAMIC &&
+		    !program_loading(program.image, libs, false, &loading) && loading.other)
+			return true;
+	return false;
+}
+
+/* Decides how to serve the program. 0, or the exit status after one line that says why it can't be served. */
+static int examine(const char *name, const char *file, const struct program *program,
+		   const struct libraries *libs, bool *preload)
+{
+	struct loading loading = { 0 };
+	char arch[32];
+	int err;
+
+	if (program->kind == PROGRAM_FOREIGN) {
+		program_own_arch(arch);
+		complain(name,
+			 "%s is for another architecture (%s) than uroce's libraries (%s); "
+			 "use a build of it for the latter",
+			 file, program->arch, arch);
+		return STATUS_CANNOT_RUN;
+	}
+	if (program->kind == PROGRAM_STATIC) {
+		complain(name,
+			 "%s is statically linked, so it loads no libibverbs.so.1 that uroce "
+			 "could stand in for; link it dynamically, or, if it only starts other "
+			 "programs, give it the output of 'uroce env'",
+			 file);
+		return STATUS_CANNOT_RUN;
+	}
+	if (program_elevates(program)) {
+		complain(name,
+			 "%s gains privileges when it starts (setuid, setgid or file "
+			 "capabilities), so the loader ignores where uroce's libraries are; run a "
+			 "copy of it without them, or run uroce as the user that it becomes",
+			 file);
+		return STATUS_CANNOT_RUN;
+	}
+	if (program->kind == PROGRAM_OPAQUE)
+		return 0;
+
+	err = program_loading(program->image, libs, false, &loading);
+	if (!err && loading.other) {
+		*preload = true;
+		err = program_loading(program->image, libs, true, &loading);
+	}
+	if (err) {
+		complain(name, "cannot ask the loader about %s: %s", file, strerror(err));
+		return STATUS_FAILED;
+	}
+	if (loading.missing[0]) {
+		complain(name,
+			 "%s needs version %s of libibverbs.so.1 (for %s), which uroce does "
+			 "not have: it is built for another rdma-core; uroce serves clients of "
+			 "rdma-core 39 to 56",
+			 file, loading.missing, loading.needer);
+		return STATUS_CANNOT_RUN;
+	}
+	return 0;
+}
+
+static int set_environment(const char *name, const struct libraries *libs, bool preload)
+{
+	char *path = path_list_with(getenv("LD_LIBRARY_PATH"), libs->dir);
+	char *first = path_list_with(getenv("LD_PRELOAD"), libs->verbs);
+	int status = STATUS_FAILED;
+
+	if (preload && strchr(libs->verbs, ' '))
+		complain(name,
+			 "this program needs uroce's library preloaded, and the loader "
+			 "preloads nothing with a blank in its name: %s; install uroce elsewhere",
+			 libs->verbs);
+	else if (!path || !first || setenv("LD_LIBRARY_PATH", path, 1) ||
+		 (preload && setenv("LD_PRELOAD", first, 1)))
+		complain(name, "%s", strerror(ENOMEM));
+	else
+		status = 0;
+	free(path);
+	free(first);
+	return status;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	static const struct argp_child children[] = { { .argp = &settings_argp }, { 0 } };
+	static const struct argp argp = { .parser = parse,
+					  .args_doc = "[--] PROGRAM [ARGUMENTS]",
+					  .doc = doc,
+					  .children = children };
+	const char *name = argv[0];
+	struct libraries libs;
+	struct program program;
+	bool preload = false;
+	int first = 0, status, err;
+
+	argp_err_exit_status = STATUS_FAILED;
+	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first) ||
+	    !libraries_find(&libs, name))
+		return STATUS_FAILED;
+	argv += first;
+
+	err = program_find(&program, argv[0]);
+	if (err)
+		return not_found(name, &program, argv[0], err);
+	status = examine(name, argv[0], &program, &libs, &preload);
+	if (status)
+		return status;
+	if (!preload)
+		preload = argument_needs_preload(argv + 1, &libs);
+	status = set_environment(name, &libs, preload);
+	if (status)
+		return status;
+
+	execvp(program.path, argv);
+	err = errno;
+	complain(name, "%s: cannot be executed: %s", argv[0], strerror(err));
+	return err == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
+}

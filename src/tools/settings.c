@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The device's settings, which the library takes from environment variables: given as options of `run` and `env`. What
+ * can be told to be wrong here is refused here, because the program that would meet it may say nothing.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/tools.h"
+
+const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_PROFILE", "UROCE_TIMING", NULL };
+
+/* "late", or "random:" and a decimal seed of 64 bits. */
+static bool timing_is_valid(const char *text)
+{
+	char *end;
+
+	if (!strcmp(text, "late"))
+		return true;
+	if (strncmp(text, "random:", 7) || text[7] < '0' || text[7] > '9')
+		return false;
+	errno = 0;
+	strtoull(text + 7, &end, 10);
+	return !errno && !*end;
+}
+
+static error_t set(struct argp_state *state, const char *variable, const char *value)
+{
+	if (!*value)
+		argp_error(state, "%s cannot be set to nothing", variable);
+	if (setenv(variable, value, 1))
+		return errno;
+	return 0;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case 'd':
+		return set(state, "UROCE_DEVICES", arg);
+	case 'p':
+		return set(state, "UROCE_PROFILE", arg);
+	case 't':
+		if (!timing_is_valid(arg))
+			argp_error(state, "timing is 'late' or 'random:SEED', not '%s'", arg);
+		return set(state, "UROCE_TIMING", arg);
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option options[] = {
+	{ .name = "devices",
+	  .key = 'd',
+	  .arg = "LIST",
+	  .doc = "Show these devices, each bound to the interface it names (UROCE_DEVICES)" },
+	{ .name = "profile",
+	  .key = 'p',
+	  .arg = "NAME",
+	  .doc = "Report and enforce the limits of a real NIC (UROCE_PROFILE)" },
+	{ .name = "timing",
+	  .key = 't',
+	  .arg = "late|random:SEED",
+	  .doc = "Run work requests as late, or in as unkind an order, as the specification allows "
+		 "(UROCE_TIMING)" },
+	{ 0 }
+};
+
+const struct argp settings_argp = { .options = options, .parser = parse };

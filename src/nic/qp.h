@@ -20,6 +20,17 @@ struct nic_ah {
 	uint8_t sgid_index, hop_limit, traffic_class, sl;
 };
 
+/* What an ibv_ah points to: the verbs face makes it, posting reads it. */
+struct nic_ah_handle {
+	struct ibv_ah ah; /* must be first */
+	struct nic_ah nic;
+};
+
+static inline const struct nic_ah *nic_ah_of(const struct ibv_ah *ah)
+{
+	return &((const struct nic_ah_handle *)ah)->nic;
+}
+
 /* A send WQE, private to the process. */
 struct nic_swqe {
 	struct nic_cqe cqe; /* must be first, as in nic_rwqe */
@@ -88,7 +99,7 @@ struct nic_qp {
 	struct transport_state *ts; /* the transport's, from connect to disconnect */
 	const struct transport *transport;
 
-	struct list of_deferred; /* nic->deferred; under nic->defer_lock */
+	struct list of_deferred; /* nic->deferred; under nic->lock */
 	bool is_deferred;
 	_Atomic uint32_t refs; /* helper and pollers that run it */
 };

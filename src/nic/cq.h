@@ -27,6 +27,8 @@ struct nic_cq {
 	struct nic_channel *channel;
 	struct list of_channel;
 	uint32_t events_due;	  /* taken from FIRED and not yet read; under channel->lock */
+	uint32_t events_read;	  /* ever handed out by nic_channel_wait; under channel->lock. What the program has to
+				   * acknowledge: destroying the CQ waits for it */
 	_Atomic uint32_t users;	  /* QPs and SRQs that complete here */
 	_Atomic uint32_t deferred; /* QPs on nic->deferred that complete here */
 };

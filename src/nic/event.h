@@ -34,6 +34,9 @@ struct nic_event_queue {
 	int fd; /* eventfd, EFD_SEMAPHORE | EFD_CLOEXEC */
 	pthread_mutex_t lock;
 	struct list events;
+	/* Called under the lock when an event is handed out, so that who destroys its object, having called
+	 * nic_event_forget, knows of every event that the program has to acknowledge. Set after init, never NULL. */
+	void (*handed_out)(const struct ibv_async_event *event);
 };
 
 int nic_event_queue_init(struct nic_event_queue *queue);

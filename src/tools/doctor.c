@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * uroce doctor: what of this machine limits uroce, and what to do about it. It tries things rather than guess from
- * versions; each check prints one item.
+ * versions. Each check reports one item:
  *
  *   ok       works as it should
- *   note     works, but slower or for fewer; what would change that
- *   problem  programs will not run until it is mended
+ *   note     programs run, but slower, or not all of them; the action says what would change that
+ *   problem  programs do not run until it is mended
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,13 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -40,3 +36,430 @@
 #include "tools/program.h"
 #include "tools/tools.h"
 #include "tools/verbs.h"
+
+#define FEW_FILES   256
+#define MUCH_MEMORY (64ull << 30) /* bytes of address space that the segment may reserve */
+
+enum verdict { OK, NOTE, PROBLEM };
+
+struct patient {
+	const char *name; /* of the subcommand */
+	struct libraries libs;
+	unsigned problems;
+};
+
+static const char doc[] =
+	"Say what of this machine limits uroce, and what to do about it.\v"
+	"Each item is ok, a note (programs run, but something is slower or left out) or a problem "
+	"(programs do not run). The exit status is 1 if there is a problem, else 0.";
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	(void)arg;
+	if (key != ARGP_KEY_ARG)
+		return ARGP_ERR_UNKNOWN;
+	argp_error(state, "no arguments are taken");
+	return EINVAL;
+}
+
+/* Prints an item. action says what to do, NULL where nothing has to be done. */
+static void __attribute__((format(printf, 5, 6)))
+report(struct patient *patient, enum verdict verdict, const char *subject, const char *action,
+       const char *format, ...)
+{
+	static const char *const words[] = { "ok", "note", "problem" };
+	va_list args;
+
+	printf("%-8s %-14s ", words[verdict], subject);
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
+	if (action)
+		printf("%-8s %-14s   -> %s\n", "", "", action);
+	patient->problems += verdict == PROBLEM;
+}
+
+/* The number in a file of one line, or -1. */
+static long read_number(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	long number = -1;
+
+	if (!file)
+		return -1;
+	if (fscanf(file, "%ld", &number) != 1)
+		number = -1;
+	fclose(file);
+	return number;
+}
+
+static void check_kernel(struct patient *patient)
+{
+	struct utsname system;
+
+	uname(&system);
+	report(patient, OK, "kernel", NULL, "%s %s, %s", system.sysname, system.release,
+	       system.machine);
+}
+
+static void check_cores(struct patient *patient)
+{
+	cpu_set_t set;
+	int cores = sched_getaffinity(0, sizeof(set), &set) ? 0 : CPU_COUNT(&set);
+
+	if (cores == 1)
+		report(patient, NOTE, "cores",
+		       "allow two or more (taskset, docker run --cpuset-cpus) to measure latencies",
+		       "only one may be used: two programs take turns, and latencies are the "
+		       "scheduler's");
+	else
+		report(patient, OK, "cores", NULL, "%d may be used", cores);
+}
+
+/* The segment is such a file: sealed, and its pages made before they are used. */
+static int try_memfd(void)
+{
+	int fd = memfd_create("uroce-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err = 0;
+
+	if (fd < 0)
+		return errno;
+	if (ftruncate(fd, 1 << 20) || fallocate(fd, 0, 0, 1 << 20) ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
+		err = errno;
+	close(fd);
+	return err;
+}
+
+static void check_shared_memory(struct patient *patient)
+{
+	int err = try_memfd();
+
+	if (err)
+		report(patient, PROBLEM, "shared memory",
+		       "allow memfd_create in the seccomp profile of the container or service, "
+		       "and memory in its cgroup",
+		       "memfd_create and fallocate: %s", strerror(err));
+	else
+		report(patient, OK, "shared memory", NULL, "memfd_create works");
+}
+
+static void check_address_space(struct patient *patient)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		report(patient, OK, "address space", NULL, "not limited");
+	else
+		report(patient, limit.rlim_cur < MUCH_MEMORY ? NOTE : OK, "address space",
+		       limit.rlim_cur < MUCH_MEMORY ? "ulimit -v unlimited" : NULL,
+		       "limited to %llu MiB: there may be room for fewer or smaller queues",
+		       (unsigned long long)limit.rlim_cur >> 20);
+}
+
+/* Sends a descriptor from `from` and receives it at `to`. 0, or errno. */
+static int pass_descriptor(int from, int to)
+{
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = { 0 };
+	char byte = 0;
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data,
+				  .msg_iovlen = 1,
+				  .msg_control = control.space,
+				  .msg_controllen = sizeof(control.space) };
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	int fd;
+
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &from, sizeof(int));
+	if (sendmsg(from, &message, MSG_NOSIGNAL) < 0 ||
+	    recvmsg(to, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) < 0)
+		return errno;
+	header = CMSG_FIRSTHDR(&message);
+	if (!header || header->cmsg_type != SCM_RIGHTS)
+		return EPERM;
+	memcpy(&fd, CMSG_DATA(header), sizeof(int));
+	close(fd);
+	return 0;
+}
+
+/* As a process claims a slot and its peers attach: an abstract name, and descriptors sent over the connection. */
+static int try_sockets(void)
+{
+	int type = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	socklen_t length = offsetof(struct sockaddr_un, sun_path) + 1 +
+			   snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
+				    "uroce-doctor/%d", (int)getpid());
+	int listener = socket(AF_UNIX, type, 0), client = socket(AF_UNIX, type, 0), server = -1;
+	int err = 0;
+
+	if (listener < 0 || client < 0 || bind(listener, (struct sockaddr *)&address, length) ||
+	    listen(listener, 1) || connect(client, (struct sockaddr *)&address, length) ||
+	    (server = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
+		err = errno;
+	else
+		err = pass_descriptor(client, server);
+	close(listener);
+	close(client);
+	close(server);
+	return err;
+}
+
+static void check_sockets(struct patient *patient)
+{
+	int err = try_sockets();
+
+	if (err)
+		report(patient, PROBLEM, "unix sockets",
+		       "allow abstract unix sockets (AppArmor, seccomp, Landlock)",
+		       "processes cannot meet: abstract sockets and passing descriptors: %s",
+		       strerror(err));
+	else
+		report(patient, OK, "unix sockets", NULL,
+		       "abstract names and passing of descriptors work");
+}
+
+/* What one process may do to another of the same user that is not its child: a child tries it on us. 0, or errno. */
+static int try_memory_access(void)
+{
+	static volatile uint64_t word;
+	int status;
+	pid_t child = fork();
+
+	if (child < 0)
+		return errno;
+	if (!child) {
+		uint64_t copy = 1;
+		struct iovec local = { &copy, sizeof(copy) };
+		struct iovec remote = { (void *)&word, sizeof(word) };
+
+		if (process_vm_readv(getppid(), &local, 1, &remote, 1, 0) != sizeof(copy) ||
+		    process_vm_writev(getppid(), &local, 1, &remote, 1, 0) != sizeof(copy))
+			_exit(errno);
+		_exit(0);
+	}
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			return errno;
+	/* A filter may kill instead of refuse. */
+	return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
+}
+
+static void check_memory_access(struct patient *patient)
+{
+	long scope = read_number("/proc/sys/kernel/yama/ptrace_scope");
+	int err = try_memory_access();
+
+	if (!err)
+		report(patient, OK, "memory access", NULL,
+		       "processes of one user reach each other's memory (process_vm_readv)");
+	else if (scope > 0)
+		report(patient, NOTE, "memory access",
+		       "sysctl kernel.yama.ptrace_scope=0 if that is acceptable on this machine",
+		       "refused by kernel.yama.ptrace_scope=%ld: the target's helper thread "
+		       "copies, which works but is slower",
+		       scope);
+	else
+		report(patient, NOTE, "memory access",
+		       "in a container: --cap-add SYS_PTRACE, or a seccomp profile that allows "
+		       "process_vm_readv and process_vm_writev",
+		       "refused (%s): the target's helper thread copies, which works but is "
+		       "slower",
+		       strerror(err));
+}
+
+static void check_files(struct patient *patient)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	if (limit.rlim_cur < FEW_FILES)
+		report(patient, NOTE, "open files", "ulimit -n 1024",
+		       "%llu descriptors only: each peer process and each event channel takes some",
+		       (unsigned long long)limit.rlim_cur);
+	else
+		report(patient, OK, "open files", NULL, "%llu descriptors",
+		       (unsigned long long)limit.rlim_cur);
+}
+
+static void check_membarrier(struct patient *patient)
+{
+	int commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+
+	if (commands < 0 || !(commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED))
+		report(patient, NOTE, "membarrier",
+		       "allow membarrier in the seccomp profile, or use Linux 4.16 or newer", "%s",
+		       "not available");
+	else
+		report(patient, OK, "membarrier", NULL, "works");
+}
+
+/* Nothing of this version needs it. */
+static void check_userfaultfd(struct patient *patient)
+{
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+
+	if (fd < 0) {
+		report(patient, OK, "userfaultfd", NULL,
+		       "refused (%s); this version does not need it", strerror(errno));
+		return;
+	}
+	report(patient, OK, "userfaultfd", NULL, "works; this version does not need it");
+	close(fd);
+}
+
+static void check_addresses(struct patient *patient)
+{
+	struct ifaddrs *list;
+	unsigned count = 0;
+
+	if (getifaddrs(&list)) {
+		report(patient, PROBLEM, "addresses", "allow netlink sockets",
+		       "cannot read the machine's addresses: %s", strerror(errno));
+		return;
+	}
+	for (struct ifaddrs *at = list; at; at = at->ifa_next) {
+		int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
+
+		if ((family == AF_INET || family == AF_INET6) && (at->ifa_flags & IFF_UP) &&
+		    !(at->ifa_flags & IFF_LOOPBACK))
+			count++;
+	}
+	freeifaddrs(list);
+	if (count)
+		report(patient, OK, "addresses", NULL, "%u to make GIDs from", count);
+	else
+		report(patient, NOTE, "addresses",
+		       "nothing has to be done for programs on one machine",
+		       "only loopback: GID 0 is made from 127.0.0.1");
+}
+
+/* The value of a field of /proc/self/status, or -1. */
+static int read_status(const char *field)
+{
+	FILE *file = fopen("/proc/self/status", "re");
+	size_t length = strlen(field);
+	char line[256];
+	int value = -1;
+
+	while (file && fgets(line, sizeof(line), file))
+		if (!strncmp(line, field, length) && line[length] == ':')
+			value = atoi(line + length + 1);
+	if (file)
+		fclose(file);
+	return value;
+}
+
+static void check_confinement(struct patient *patient)
+{
+	bool container = !access("/.dockerenv", F_OK) || !access("/run/.containerenv", F_OK);
+	bool filtered = read_status("Seccomp") == 2;
+
+	if (filtered)
+		report(patient, NOTE, "seccomp", NULL,
+		       "system calls are filtered; the items above say what that refuses");
+	else
+		report(patient, OK, "seccomp", NULL, "system calls are not filtered");
+	if (container)
+		report(patient, NOTE, "container",
+		       "docker run --network container:NAME --pid container:NAME, or the host's",
+		       "programs in different containers meet only in a common network "
+		       "namespace, and copy fast only in a common PID namespace");
+}
+
+static void check_clients(struct patient *patient)
+{
+	static const char *const clients[] = { "ibv_devices",  "ibv_devinfo", "ibv_rc_pingpong",
+					       "ib_write_lat", "ib_send_bw",  "qperf" };
+	unsigned found = 0, unfit = 0;
+
+	for (size_t i = 0; i < sizeof(clients) / sizeof(clients[0]); i++) {
+		struct program program;
+		struct loading loading;
+
+		if (program_find(&program, clients[i]) || program.kind != PROGRAM_DYNAMIC ||
+		    program_loading(program.image, &patient->libs, false, &loading))
+			continue;
+		found++;
+		if (!loading.missing[0])
+			continue;
+		unfit++;
+		report(patient, NOTE, "programs", "use the package of rdma-core 39 to 56",
+		       "%s is built for another rdma-core: it needs %s of libibverbs.so.1",
+		       program.path, loading.missing);
+	}
+	if (!found)
+		report(patient, NOTE, "programs", "apt install ibverbs-utils perftest",
+		       "none of the usual RDMA programs is installed");
+	else if (!unfit)
+		report(patient, OK, "programs", NULL,
+		       "%u of the usual RDMA programs are installed, and find all that they need",
+		       found);
+}
+
+/* The proof: a program's first two calls. */
+static void check_device(struct patient *patient)
+{
+	struct verbs verbs;
+	struct ibv_device **list;
+	int count = 0;
+
+	if (!verbs_load(&verbs, patient->libs.verbs, patient->name)) {
+		report(patient, PROBLEM, "device", "build or install uroce again",
+		       "the library cannot be loaded");
+		return;
+	}
+	errno = 0;
+	list = verbs.get_device_list(&count);
+	if (!list || !count)
+		report(patient, PROBLEM, "device", "mend the problems above; check UROCE_DEVICES",
+		       "there is none%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+	for (int i = 0; i < count; i++) {
+		struct ibv_context *context = verbs.open_device(list[i]);
+
+		if (!context) {
+			report(patient, PROBLEM, "device", "mend the problems above",
+			       "%s cannot be opened: %s", verbs.get_device_name(list[i]),
+			       strerror(errno));
+			continue;
+		}
+		report(patient, OK, "device", NULL, "%s opens", verbs.get_device_name(list[i]));
+		verbs.close_device(context);
+	}
+	if (list)
+		verbs.free_device_list(list);
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	static const struct argp argp = { .parser = parse, .doc = doc };
+	static void (*const checks[])(struct patient *) = {
+		check_kernel,	   check_cores,		check_shared_memory, check_address_space,
+		check_sockets,	   check_memory_access, check_files,	     check_membarrier,
+		check_userfaultfd, check_addresses,	check_confinement,   check_clients,
+		check_device,
+	};
+	struct patient patient = { .name = argv[0] };
+
+	if (argp_parse(&argp, argc, argv, 0, NULL, NULL) ||
+	    !libraries_find(&patient.libs, patient.name))
+		return 1;
+	for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
+		checks[i](&patient);
+		fflush(stdout);
+	}
+	if (patient.problems)
+		printf("\n%u problem%s: programs will not run until mended.\n", patient.problems,
+		       patient.problems == 1 ? "" : "s");
+	else
+		puts("\nNothing prevents programs from running.");
+	return patient.problems ? 1 : 0;
+}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# The two commands of a stranger are `make demo` and `make check`: both install what is missing first.
-# `make` and `make install` only build; CMake does the work.
+# The two commands of a stranger are `make demo` and `make check`: both first install what is missing, and build.
+# `make` and `make install` only build. CMake does the work.
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -16,7 +16,21 @@ configure:
 install: all
 	DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
+demo:
+	@scripts/need build run
+	@echo "== build"
+	@$(MAKE) --no-print-directory all
+	@echo "== demo"
+	@scripts/demo $(BUILD)
+
+check:
+	@scripts/need build run check
+	@echo "== build"
+	@$(MAKE) --no-print-directory all
+	@echo "== tests"
+	@scripts/check $(BUILD)
+
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install clean
+.PHONY: all configure install demo check clean

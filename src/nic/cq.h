@@ -27,6 +27,7 @@ struct nic_cq {
 	struct nic_channel *channel;
 	struct list of_channel;
 	uint32_t events_due;	  /* taken from FIRED and not yet read; under channel->lock */
+	bool error_reported;	  /* under nic->lock */
 	uint32_t events_read;	  /* ever handed out by nic_channel_wait; under channel->lock. What the program has to
 				   * acknowledge: destroying the CQ waits for it */
 	_Atomic uint32_t users;	  /* QPs and SRQs that complete here */
@@ -70,7 +71,14 @@ enum cq_publish {
 enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, enum nic_ref_kind kind, uint32_t index, uint32_t slot,
 			   bool solicited);
 
-/* Owner, upon attention: takes FIRED into events_due and puts tokens into the channel; raises IBV_EVENT_CQ_ERR. */
+/* Owner: takes FIRED, if it is there, and delivers the event. */
 void nic_cq_attend(struct nic_cq *cq);
+/* Counts an event that is due and puts its token into the channel. */
+void nic_cq_deliver(struct nic_cq *cq);
+/* Owner: raises IBV_EVENT_CQ_ERR once when the CQ is in error; true if it did. */
+bool nic_cq_report_error(struct nic_cq *cq);
+
+/* Sets seen[slot] for each queued completion of a WQE queue. */
+void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen);
 
 #endif

@@ -34,9 +34,14 @@ struct nic {
 	pthread_rwlock_t mr_lock;	  /* the helper's assisted copies read-hold it; deregistration write-holds it */
 	_Atomic uint32_t next_pd;
 
-	/* QPs with work that could not be done when it was posted; due decides who runs first. */
-	pthread_mutex_t defer_lock;
-	struct list deferred;
+	/* Processes that can visit us (nic/visit.h), ourselves included. */
+	pthread_mutex_t visitors_lock;
+	struct list visitors;
+
+	/* What the helper looks up by index it looks up, and takes a reference to, under this lock; who destroys an
+	 * object takes it out of its table under it. Taken after a QP's lock, never before. */
+	pthread_mutex_t lock;
+	struct list deferred; /* QPs with work that could not be done when it was posted */
 	_Atomic uint64_t helper_wakes_at; /* CLOCK_MONOTONIC ns; UINT64_MAX: only when the doorbell rings */
 
 	pthread_t helper;

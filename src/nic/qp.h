@@ -154,5 +154,11 @@ void nic_qp_attend(struct nic_qp *qp);
 
 /* Moves a QP to the error state and flushes it; lock held. */
 void nic_qp_fail(struct nic_qp *qp);
+/* The same for all that complete into CQ `cq`. */
+void nic_qp_fail_users(struct nic *nic, uint32_t cq);
+
+/* A reference that keeps the QP from being destroyed; NULL if there is none of this index. */
+struct nic_qp *nic_qp_get(struct nic *nic, uint32_t index);
+void nic_qp_put(struct nic_qp *qp);
 
 #endif

@@ -10,6 +10,13 @@
 
 #include "nic/nic.h"
 
+/* What the owner knows of a slot. */
+struct nic_rq_slot {
+	bool posted;	   /* from posting until its completion is polled */
+	uint32_t taker;	   /* QPN, once the FIFO's word was reused; 0: ask the word */
+	uint64_t position; /* in the FIFO */
+};
+
 struct nic_rq {
 	struct nic *nic;
 	struct seg_rq *shared;
@@ -17,6 +24,7 @@ struct nic_rq {
 	pthread_mutex_t lock; /* posting; slots */
 	uint16_t *free_slots; /* stack */
 	uint32_t free_count;
+	struct nic_rq_slot *slots;
 	uint64_t fifo_length, slots_length; /* bytes, for the arena */
 };
 
@@ -33,12 +41,24 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 /* Gives a slot back when its completion was polled. */
 void nic_rq_release(struct nic_rq *rq, uint32_t slot);
 
+/* Whether a reference to the slot is a real one: it is posted and its CQE is written. */
+bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot);
+
+/* The QPN that took the slot; 0 when it is not posted, or posted and not taken. */
+uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot);
+
+/* Makes a taken slot available again, at the end: its taker died. */
+void nic_rq_repost(struct nic_rq *rq, uint32_t slot);
+
 /* Forgets everything posted (RESET). Nobody is visiting. */
 void nic_rq_reset(struct nic_rq *rq);
 
 /* The initiator's side. Takes the oldest available WQE for taker (a QPN): its slot, or -1 when there is none.
  * *left: how many remain available. */
 int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t *position, uint32_t *left);
+
+/* Writes the CQE of a WQE that was taken; wr_id and timestamp are filled in. Publish it afterwards. */
+void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe);
 
 /* How many are available now; a moment later it may be another number. */
 uint32_t rq_available(const struct seg_rq *rq);

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Completion queues. The protocol is docs/protocols.md, "Completion queue"; the words are nic/layout.h's.
+ */
+#include "nic/cq.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "nic/attention.h"
+#include "nic/qp.h"
+#include "nic/requester.h"
+#include "nic/srq.h"
+#include "nic/visit.h"
+
+#define LAP_SHIFT  33
+#define LAP_MASK   0x7fffffffu
+#define KIND_SHIFT 31
+#define SLOT_MASK  0x7fffu
+
+/* EMPTY words that are no longer free to publish into. */
+#define EMPTY_VOID  1u	  /* the completion was taken away: its QP is gone */
+#define EMPTY_MOVED 0x7fffu /* the ring goes on in ring->next */
+
+static uint64_t make_word(uint64_t lap, enum nic_ref_kind kind, uint32_t index, uint32_t slot)
+{
+	return (lap & LAP_MASK) << LAP_SHIFT | (uint64_t)kind << KIND_SHIFT | (uint64_t)index << 15 | slot;
+}
+
+static uint32_t word_lap(uint64_t word)
+{
+	return (uint32_t)(word >> LAP_SHIFT);
+}
+
+static enum nic_ref_kind word_kind(uint64_t word)
+{
+	return (enum nic_ref_kind)(word >> KIND_SHIFT & 3);
+}
+
+static uint32_t word_index(uint64_t word)
+{
+	return word >> 15 & 0xffff;
+}
+
+static _Atomic uint64_t *ring_word(struct seg_cq_ring *ring, uint64_t position)
+{
+	return &ring->words[position & ((1ull << ring->log2) - 1)];
+}
+
+static uint64_t ring_lap(const struct seg_cq_ring *ring, uint64_t position)
+{
+	return position >> ring->log2 & LAP_MASK;
+}
+
+static uint64_t free_word(const struct seg_cq_ring *ring, uint64_t position)
+{
+	return make_word(ring_lap(ring, position), NIC_REF_EMPTY, 0, 0);
+}
+
+static void help_tail(struct seg_cq_ring *ring, uint64_t position)
+{
+	atomic_compare_exchange_strong(&ring->tail, &position, position + 1);
+}
+
+/* Publishes `ref` of any lap in the chain of rings that starts at *ring. False when the CQ is full. */
+static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum nic_ref_kind kind, uint32_t index,
+			 uint32_t slot)
+{
+	for (;;) {
+		uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
+		uint64_t expected = free_word(ring, tail);
+		uint64_t word = atomic_load_explicit(ring_word(ring, tail), memory_order_acquire);
+
+		if (word == expected) {
+			/* One word stays free, so that a full ring differs from an empty one and MOVED always fits. */
+			uint64_t after = atomic_load_explicit(ring_word(ring, tail + 1), memory_order_acquire);
+
+			if (after != free_word(ring, tail + 1)) {
+				if (atomic_load_explicit(&ring->tail, memory_order_acquire) != tail)
+					continue;
+				return false;
+			}
+			/* seq_cst: pairs with the arming store; see fire(). */
+			if (atomic_compare_exchange_strong(ring_word(ring, tail), &word,
+							   make_word(ring_lap(ring, tail), kind, index, slot))) {
+				help_tail(ring, tail);
+				return true;
+			}
+			continue;
+		}
+		if (word == make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0, EMPTY_MOVED))
+			ring = seg_at(seg, atomic_load_explicit(&ring->next, memory_order_acquire));
+		else if (word_lap(word) == ring_lap(ring, tail))
+			help_tail(ring, tail); /* published by one who has not moved the tail yet */
+		else if (atomic_load_explicit(&ring->tail, memory_order_acquire) == tail)
+			return false; /* the last lap's completion is still there */
+	}
+}
+
+/* Turns an armed CQ into one with an event due. */
+static bool fire(struct seg_cq *cq, bool solicited)
+{
+	/* Pairs with the arming store: either we see the CQ armed, or who armed it sees the completion when polling. */
+	uint32_t arm = atomic_load(&cq->arm);
+
+	while (arm == NIC_ARM_ANY || (arm == NIC_ARM_SOLICITED && solicited)) {
+		if (atomic_compare_exchange_weak(&cq->arm, &arm, NIC_ARM_FIRED))
+			return true;
+	}
+	return false;
+}
+
+enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref_kind kind, uint32_t object, uint32_t slot,
+			   bool solicited)
+{
+	struct seg_cq *cq = &seg->cqs[index];
+	uint64_t ring = atomic_load_explicit(&cq->ring, memory_order_acquire);
+
+	if (!ring || atomic_load_explicit(&cq->error, memory_order_relaxed) ||
+	    !ring_publish(seg, seg_at(seg, ring), kind, object, slot)) {
+		atomic_store(&cq->error, 1);
+		atomic_fetch_add(&cq->overflows, 1);
+		counter_add(&seg->counters.cq_overflows, 1);
+		return CQ_OVERFLOW;
+	}
+	return fire(cq, solicited) ? CQ_PUBLISHED_FIRED : CQ_PUBLISHED;
+}
+
+/* A ring of at least cqe completions. */
+static uint64_t ring_create(struct nic *nic, uint32_t cqe, uint64_t *length, uint32_t *capacity)
+{
+	uint32_t log2 = 1;
+
+	while ((1ull << log2) - 1 < cqe)
+		log2++;
+	*length = sizeof(struct seg_cq_ring) + (sizeof(uint64_t) << log2);
+	*capacity = (uint32_t)((1ull << log2) - 1);
+
+	uint64_t offset = arena_alloc(&nic->arena, *length);
+
+	if (offset)
+		((struct seg_cq_ring *)seg_at(nic->seg, offset))->log2 = log2;
+	return offset;
+}
+
+int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, struct nic_cq *cq)
+{
+	int64_t index = table_alloc(&nic->cqs, NULL, NIC_MAX_CQ);
+
+	if (index < 0)
+		return ENOMEM;
+	memset(cq, 0, sizeof(*cq));
+	cq->nic = nic;
+	cq->index = (uint32_t)index;
+	cq->shared = &nic->seg->cqs[index];
+
+	uint64_t ring = 0;
+
+	if (!segment_commit(nic->seg, nic->seg_fd, cq->shared, sizeof(*cq->shared)))
+		ring = ring_create(nic, cqe, &cq->ring_length, &cq->capacity);
+	if (!ring) {
+		table_free(&nic->cqs, cq->index);
+		return ENOMEM;
+	}
+	pthread_mutex_init(&cq->lock, NULL);
+	cq->ring = seg_at(nic->seg, ring);
+	cq->channel = channel;
+	list_init(&cq->of_channel);
+	if (channel) {
+		pthread_mutex_lock(&channel->lock);
+		list_add_tail(&channel->cqs, &cq->of_channel);
+		pthread_mutex_unlock(&channel->lock);
+	}
+	atomic_store(&cq->shared->arm, NIC_ARM_NONE);
+	atomic_store(&cq->shared->error, 0);
+	atomic_store(&cq->shared->overflows, 0);
+	atomic_store(&cq->shared->ring, ring);
+	atomic_store_explicit(&nic->cqs.objects[cq->index], cq, memory_order_release);
+	return 0;
+}
+
+static void free_ring(struct nic_cq *cq, struct seg_cq_ring *ring, uint64_t length, bool visited)
+{
+	arena_free(&cq->nic->arena, (uint64_t)((uint8_t *)ring - (uint8_t *)cq->nic->seg), length, visited);
+}
+
+int nic_cq_destroy(struct nic_cq *cq)
+{
+	if (atomic_load(&cq->users))
+		return EBUSY;
+	if (!nic_is_orphan(cq->nic)) {
+		struct nic *nic = cq->nic;
+
+		atomic_store(&cq->shared->ring, 0);
+		/* From here on the helper cannot find it; index reuse is slow. */
+		pthread_mutex_lock(&nic->lock);
+		table_free(&nic->cqs, cq->index);
+		pthread_mutex_unlock(&nic->lock);
+		free_ring(cq, cq->ring, cq->ring_length, !visits_over(nic, NIC_GRACE, NULL));
+	}
+	if (cq->channel) {
+		pthread_mutex_lock(&cq->channel->lock);
+		list_del(&cq->of_channel);
+		pthread_mutex_unlock(&cq->channel->lock);
+	}
+	pthread_mutex_destroy(&cq->lock);
+	return 0;
+}
+
+/* The WQE that a word refers to; NULL if its queue is gone or the reference is that of a taker who came too late. */
+static struct nic_cqe *dereference(struct nic *nic, uint64_t word)
+{
+	uint32_t index = word_index(word), slot = word & SLOT_MASK;
+
+	switch (word_kind(word)) {
+	case NIC_REF_SQ: {
+		struct nic_qp *qp = table_get(&nic->qps, index);
+
+		return qp ? &qp_swqe(qp, slot)->cqe : NULL;
+	}
+	case NIC_REF_RQ: {
+		struct nic_qp *qp = table_get(&nic->qps, index);
+
+		return qp && nic_rq_is_completed(&qp->rq, slot) ? &rq_wqe(nic->seg, qp->rq.shared, slot)->cqe : NULL;
+	}
+	case NIC_REF_SRQ: {
+		struct nic_srq *srq = table_get(&nic->srqs, index);
+
+		return srq && nic_rq_is_completed(&srq->rq, slot) ? &rq_wqe(nic->seg, srq->rq.shared, slot)->cqe : NULL;
+	}
+	default:
+		return NULL;
+	}
+}
+
+static void give_back(struct nic *nic, uint64_t word)
+{
+	uint32_t index = word_index(word), slot = word & SLOT_MASK;
+
+	if (word_kind(word) == NIC_REF_SRQ) {
+		nic_rq_release(&((struct nic_srq *)table_get(&nic->srqs, index))->rq, slot);
+		return;
+	}
+	struct nic_qp *qp = table_get(&nic->qps, index);
+
+	if (word_kind(word) == NIC_REF_RQ) {
+		nic_rq_release(&qp->rq, slot);
+	} else {
+		/* All up to this WQE come back: those before it without a completion were unsignaled. */
+		uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_relaxed);
+		uint64_t mask = (1ull << qp->sq_log2) - 1;
+
+		atomic_store_explicit(&qp->sq_head, head + ((slot - head) & mask) + 1, memory_order_release);
+	}
+}
+
+static void advance(struct nic_cq *cq)
+{
+	/* Release: the next publisher into this word finds the WQE given back by then. */
+	atomic_store_explicit(ring_word(cq->ring, cq->head), free_word(cq->ring, cq->head + (1ull << cq->ring->log2)),
+			      memory_order_release);
+	cq->head++;
+}
+
+void nic_cq_begin(struct nic_cq *cq)
+{
+	if (atomic_load_explicit(&cq->deferred, memory_order_relaxed))
+		requester_run_for(cq);
+}
+
+/* The next word to consume; 0 when there is none. Skips what was taken away, follows a resize. */
+static uint64_t next_word(struct nic_cq *cq)
+{
+	for (;;) {
+		uint64_t word = atomic_load_explicit(ring_word(cq->ring, cq->head), memory_order_acquire);
+
+		if (word_lap(word) != ring_lap(cq->ring, cq->head))
+			return 0;
+		if (word_kind(word) != NIC_REF_EMPTY && dereference(cq->nic, word))
+			return word;
+		if (word == free_word(cq->ring, cq->head))
+			return 0;
+		if (word_kind(word) == NIC_REF_EMPTY && (word & SLOT_MASK) == EMPTY_MOVED) {
+			struct seg_cq_ring *old = cq->ring;
+			uint64_t length = sizeof(*old) + (sizeof(uint64_t) << old->log2);
+
+			cq->ring = seg_at(cq->nic->seg, atomic_load(&old->next));
+			cq->head = 0;
+			free_ring(cq, old, length, !visits_over(cq->nic, 0, NULL));
+			continue;
+		}
+		advance(cq);
+	}
+}
+
+const struct nic_cqe *nic_cq_peek(struct nic_cq *cq)
+{
+	uint64_t word = next_word(cq);
+
+	return word ? dereference(cq->nic, word) : NULL;
+}
+
+void nic_cq_consume(struct nic_cq *cq)
+{
+	uint64_t word = atomic_load_explicit(ring_word(cq->ring, cq->head), memory_order_relaxed);
+
+	give_back(cq->nic, word);
+	advance(cq);
+}
+
+int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got = 0;
+
+	if (nic_is_orphan(cq->nic)) {
+		errno = EIO;
+		return -1;
+	}
+	pthread_mutex_lock(&cq->lock);
+	nic_cq_begin(cq);
+	for (; got < n; got++) {
+		const struct nic_cqe *cqe = nic_cq_peek(cq);
+
+		if (!cqe)
+			break;
+		wc[got] = (struct ibv_wc){
+			.wr_id = cqe->wr_id,
+			.status = cqe->status,
+			.opcode = cqe->opcode,
+			.vendor_err = cqe->vendor_err,
+			.byte_len = cqe->byte_len,
+			.imm_data = cqe->imm_data,
+			.qp_num = cqe->qp_num,
+			.src_qp = cqe->src_qp,
+			.wc_flags = cqe->wc_flags,
+			.slid = cqe->slid,
+			.sl = cqe->sl,
+			.dlid_path_bits = cqe->dlid_path_bits,
+		};
+		nic_cq_consume(cq);
+	}
+	pthread_mutex_unlock(&cq->lock);
+	return got;
+}
+
+int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
+{
+	if (nic_is_orphan(cq->nic))
+		return EIO;
+	/* seq_cst: pairs with fire(). ANY is not weakened to SOLICITED by a second call (ibv_req_notify_cq(3)). */
+	uint32_t want = solicited_only ? NIC_ARM_SOLICITED : NIC_ARM_ANY;
+	uint32_t arm = atomic_load(&cq->shared->arm);
+
+	do {
+		if (arm == NIC_ARM_ANY && solicited_only)
+			return 0;
+	} while (!atomic_compare_exchange_weak(&cq->shared->arm, &arm, want));
+	if (arm == NIC_ARM_FIRED)
+		nic_cq_deliver(cq);
+	return 0;
+}
+
+/* Calls visit for each queued word, in order; lock held. */
+static void for_each_word(struct nic_cq *cq, void (*visit)(_Atomic uint64_t *word, uint64_t value, void *arg), void *arg)
+{
+	struct seg_cq_ring *ring = cq->ring;
+	uint64_t position = cq->head;
+
+	for (;;) {
+		_Atomic uint64_t *at = ring_word(ring, position);
+		uint64_t word = atomic_load_explicit(at, memory_order_acquire);
+
+		if (word_lap(word) != ring_lap(ring, position) || word == free_word(ring, position))
+			return;
+		if (word == make_word(ring_lap(ring, position), NIC_REF_EMPTY, 0, EMPTY_MOVED)) {
+			ring = seg_at(cq->nic->seg, atomic_load(&ring->next));
+			position = 0;
+			continue;
+		}
+		visit(at, word, arg);
+		position++;
+	}
+}
+
+struct of_queue {
+	enum nic_ref_kind kind;
+	uint32_t index;
+	uint8_t *seen; /* NULL: take them away */
+	uint32_t count;
+};
+
+static void of_queue(_Atomic uint64_t *at, uint64_t word, void *arg)
+{
+	struct of_queue *match = arg;
+
+	match->count++;
+	if (word_kind(word) != match->kind || word_index(word) != match->index)
+		return;
+	if (match->seen)
+		match->seen[word & SLOT_MASK] = 1;
+	else
+		atomic_store_explicit(at, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID), memory_order_release);
+}
+
+void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index)
+{
+	struct of_queue match = {.kind = kind, .index = index};
+
+	pthread_mutex_lock(&cq->lock);
+	for_each_word(cq, of_queue, &match);
+	pthread_mutex_unlock(&cq->lock);
+}
+
+void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen)
+{
+	struct of_queue match = {.kind = kind, .index = index, .seen = seen};
+
+	pthread_mutex_lock(&cq->lock);
+	for_each_word(cq, of_queue, &match);
+	pthread_mutex_unlock(&cq->lock);
+}
+
+static void count_word(_Atomic uint64_t *at, uint64_t word, void *arg)
+{
+	(void)at;
+	*(uint32_t *)arg += word_kind(word) != NIC_REF_EMPTY;
+}
+
+/* Ends the current ring with MOVED. One word is always free there: see ring_publish(). */
+static void seal(struct seg_cq_ring *ring)
+{
+	for (;;) {
+		uint64_t tail = atomic_load(&ring->tail);
+		uint64_t word = free_word(ring, tail);
+
+		if (atomic_compare_exchange_strong(ring_word(ring, tail), &word,
+						   make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0, EMPTY_MOVED)))
+			return;
+		if (word_lap(word) == ring_lap(ring, tail))
+			help_tail(ring, tail);
+	}
+}
+
+int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
+{
+	uint32_t queued = 0, capacity;
+	uint64_t length;
+	int error = 0;
+
+	if (nic_is_orphan(cq->nic))
+		return EIO;
+	pthread_mutex_lock(&cq->lock);
+	for_each_word(cq, count_word, &queued);
+
+	uint64_t offset = queued > cqe ? 0 : ring_create(cq->nic, cqe, &length, &capacity);
+
+	if (queued > cqe) {
+		cause_record(nic_causes(cq->nic), &(struct cause){.code = CAUSE_RESIZE_TOO_SMALL, .error = EINVAL, .qpn = cq->index,
+								  .limit = cqe, .value = queued});
+		error = EINVAL;
+	} else if (!offset) {
+		error = ENOMEM;
+	} else {
+		/* The ring that publishers use now; the consumer may still be in an older one. */
+		struct seg_cq_ring *current = seg_at(cq->nic->seg, atomic_load(&cq->shared->ring));
+
+		atomic_store(&current->next, offset);
+		seal(current);
+		atomic_store(&cq->shared->ring, offset);
+		cq->ring_length = length;
+		cq->capacity = capacity;
+		/* Follow at once if nothing is queued, so that destroying finds a single ring. */
+		next_word(cq);
+	}
+	pthread_mutex_unlock(&cq->lock);
+	return error;
+}
+
+bool nic_cq_report_error(struct nic_cq *cq)
+{
+	if (cq->error_reported || !atomic_load(&cq->shared->error))
+		return false;
+	cq->error_reported = true;
+	cause_record(nic_causes(cq->nic), &(struct cause){.code = CAUSE_CQ_OVERFLOW, .qpn = cq->index, .limit = cq->capacity,
+							  .count = atomic_load(&cq->shared->overflows)});
+	if (cq->events)
+		nic_event_raise(cq->events, &(struct ibv_async_event){.element.cq = cq->handle,
+								      .event_type = IBV_EVENT_CQ_ERR});
+	return true;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion channels and asynchronous event queues. See event.h. */
+#include "nic/event.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "nic/cq.h"
+
+static int make_eventfd(void)
+{
+	return eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+}
+
+static void add_tokens(int fd, uint64_t n)
+{
+	/* Fails only past 2^64 - 2 tokens. */
+	if (n && write(fd, &n, sizeof(n)) < 0)
+		return;
+}
+
+/* One token; waits unless the fd is O_NONBLOCK. */
+static int take_token(int fd)
+{
+	uint64_t token;
+
+	return read(fd, &token, sizeof(token)) == sizeof(token) ? 0 : -1;
+}
+
+int nic_channel_init(struct nic_channel *channel)
+{
+	channel->fd = make_eventfd();
+	if (channel->fd < 0)
+		return errno;
+	pthread_mutex_init(&channel->lock, NULL);
+	list_init(&channel->cqs);
+	return 0;
+}
+
+void nic_channel_destroy(struct nic_channel *channel)
+{
+	close(channel->fd);
+	pthread_mutex_destroy(&channel->lock);
+}
+
+static struct nic_cq *next_due(struct nic_channel *channel)
+{
+	struct nic_cq *found = NULL;
+
+	pthread_mutex_lock(&channel->lock);
+	list_for_each(node, &channel->cqs) {
+		struct nic_cq *cq = list_entry(node, struct nic_cq, of_channel);
+
+		if (cq->events_due) {
+			cq->events_due--;
+			cq->events_read++;
+			/* To the end: a busy CQ must not starve its neighbours. */
+			list_del(&cq->of_channel);
+			list_add_tail(&channel->cqs, &cq->of_channel);
+			found = cq;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&channel->lock);
+	return found;
+}
+
+struct nic_cq *nic_channel_wait(struct nic_channel *channel)
+{
+	for (;;) {
+		if (take_token(channel->fd))
+			return NULL;
+		struct nic_cq *cq = next_due(channel);
+
+		if (cq)
+			return cq;
+	}
+}
+
+void nic_cq_attend(struct nic_cq *cq)
+{
+	uint32_t fired = NIC_ARM_FIRED;
+
+	if (!atomic_compare_exchange_strong(&cq->shared->arm, &fired, NIC_ARM_NONE))
+		return;
+	nic_cq_deliver(cq);
+}
+
+void nic_cq_deliver(struct nic_cq *cq)
+{
+	if (!cq->channel)
+		return;
+	pthread_mutex_lock(&cq->channel->lock);
+	cq->events_due++;
+	pthread_mutex_unlock(&cq->channel->lock);
+	add_tokens(cq->channel->fd, 1);
+}
+
+struct queued_event {
+	struct list node;
+	struct ibv_async_event event;
+};
+
+int nic_event_queue_init(struct nic_event_queue *queue)
+{
+	queue->fd = make_eventfd();
+	if (queue->fd < 0)
+		return errno;
+	pthread_mutex_init(&queue->lock, NULL);
+	list_init(&queue->events);
+	return 0;
+}
+
+void nic_event_queue_destroy(struct nic_event_queue *queue)
+{
+	list_for_each_safe(node, tmp, &queue->events)
+		free(list_entry(node, struct queued_event, node));
+	close(queue->fd);
+	pthread_mutex_destroy(&queue->lock);
+}
+
+void nic_event_raise(struct nic_event_queue *queue, const struct ibv_async_event *event)
+{
+	struct queued_event *queued = malloc(sizeof(*queued));
+
+	if (!queued)
+		return;
+	queued->event = *event;
+	pthread_mutex_lock(&queue->lock);
+	list_add_tail(&queue->events, &queued->node);
+	pthread_mutex_unlock(&queue->lock);
+	add_tokens(queue->fd, 1);
+}
+
+int nic_event_wait(struct nic_event_queue *queue, struct ibv_async_event *event)
+{
+	for (;;) {
+		if (take_token(queue->fd))
+			return -1;
+		struct queued_event *queued = NULL;
+
+		pthread_mutex_lock(&queue->lock);
+		if (!list_empty(&queue->events)) { /* empty: its object was destroyed */
+			queued = list_entry(queue->events.next, struct queued_event, node);
+			list_del(&queued->node);
+			queue->handed_out(&queued->event);
+		}
+		pthread_mutex_unlock(&queue->lock);
+		if (queued) {
+			*event = queued->event;
+			free(queued);
+			return 0;
+		}
+	}
+}
+
+unsigned nic_event_forget(struct nic_event_queue *queue, const void *element)
+{
+	unsigned dropped = 0;
+
+	pthread_mutex_lock(&queue->lock);
+	list_for_each_safe(node, tmp, &queue->events) {
+		struct queued_event *queued = list_entry(node, struct queued_event, node);
+
+		if ((const void *)queued->event.element.qp == element) {
+			list_del(&queued->node);
+			free(queued);
+			dropped++;
+		}
+	}
+	pthread_mutex_unlock(&queue->lock);
+	return dropped;
+}

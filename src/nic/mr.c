@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory regions. The protocol of deregistration is docs/protocols.md, "Memory region".
+ */
+#include "nic/mr.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "nic/visit.h"
+#include "nic/vma.h"
+
+#define TAG_SHIFT   21
+#define TAG_MASK    0x7ffu
+#define ACCESS_MASK 0xfffffu
+#define KEY_INDEX   12
+#define KEY_REMOTE  1u
+
+static uint64_t make_state(uint32_t tag, bool valid, uint32_t access)
+{
+	return (uint64_t)tag << TAG_SHIFT | (valid ? NIC_MR_VALID : 0) | (access & ACCESS_MASK);
+}
+
+static uint32_t state_tag(uint64_t state)
+{
+	return state >> TAG_SHIFT & TAG_MASK;
+}
+
+/* A tag that neither the last life of this entry had, nor, by its step of 1 to 1023 (odd), one soon before it. */
+static uint32_t next_tag(uint32_t last)
+{
+	uint16_t step = 0;
+
+	if (getrandom(&step, sizeof(step), GRND_NONBLOCK) != sizeof(step))
+		step = (uint16_t)nic_now();
+	return (last + (step & 0x3fe) + 1) & TAG_MASK;
+}
+
+static void set_keys(struct nic_mr *mr, uint32_t tag)
+{
+	mr->lkey = (mr->index ^ mr->nic->seg->hdr.key_mask) << KEY_INDEX | tag << 1;
+	mr->rkey = mr->lkey | KEY_REMOTE;
+}
+
+static int refuse(struct nic *nic, enum cause_code code, int error, const struct nic_mr *mr)
+{
+	cause_record(nic_causes(nic), &(struct cause){.code = code, .error = error, .addr = mr->addr, .length = mr->length,
+						      .access = mr->access, .pd = mr->pd});
+	return error;
+}
+
+#define WRITE_RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+
+static int check_range(struct nic *nic, const struct nic_mr *mr)
+{
+	if (!mr->length || mr->addr + mr->length < mr->addr || mr->iova + mr->length < mr->iova)
+		return refuse(nic, CAUSE_REG_RANGE, EINVAL, mr);
+	if ((mr->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
+		return refuse(nic, CAUSE_REG_ACCESS, EINVAL, mr);
+	switch (vma_check(mr->addr, mr->length, mr->access & WRITE_RIGHTS)) {
+	case VMA_UNMAPPED:
+		return refuse(nic, CAUSE_REG_UNMAPPED, EFAULT, mr);
+	case VMA_PROTECTED:
+		return refuse(nic, CAUSE_REG_NOT_WRITABLE, EFAULT, mr);
+	default:
+		return 0;
+	}
+}
+
+static void publish(struct nic_mr *mr)
+{
+	struct seg_mr *shared = mr->shared;
+	uint32_t tag = next_tag(state_tag(atomic_load_explicit(&shared->state, memory_order_relaxed)));
+
+	shared->addr = mr->addr;
+	shared->length = mr->length;
+	shared->iova = mr->iova;
+	shared->pd = mr->pd;
+	set_keys(mr, tag);
+	/* Release: who sees it valid sees the fields. */
+	atomic_store_explicit(&shared->state, make_state(tag, true, mr->access), memory_order_release);
+}
+
+int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access,
+		    struct nic_mr *mr)
+{
+	*mr = (struct nic_mr){.nic = nic, .pd = pd, .access = access, .addr = addr, .length = length, .iova = iova};
+	if (nic_is_orphan(nic))
+		return EIO;
+
+	int error = check_range(nic, mr);
+
+	if (error)
+		return error;
+
+	int64_t index = table_alloc(&nic->mrs, mr, NIC_MAX_MR);
+
+	if (index < 0)
+		return refuse(nic, CAUSE_OBJECT_TABLE_FULL, ENOMEM, mr);
+	mr->index = (uint32_t)index;
+	mr->shared = &nic->seg->mrs[index];
+	if (segment_commit(nic->seg, nic->seg_fd, mr->shared, sizeof(*mr->shared))) {
+		table_free(&nic->mrs, mr->index);
+		return refuse(nic, CAUSE_NO_MEMORY, ENOMEM, mr);
+	}
+	publish(mr);
+	return 0;
+}
+
+/* Makes the region unreachable and waits until nobody uses it. On failure it is as before. */
+static int revoke(struct nic_mr *mr)
+{
+	struct seg_mr *shared = mr->shared;
+	uint64_t state = atomic_load(&shared->state);
+	uint32_t pid = 0;
+
+	atomic_store(&shared->state, state & ~NIC_MR_VALID);
+	/* The helper's assisted copies are not visits: they hold this lock. */
+	pthread_rwlock_wrlock(&mr->nic->mr_lock);
+	pthread_rwlock_unlock(&mr->nic->mr_lock);
+	if (visits_over(mr->nic, NIC_GRACE, &pid))
+		return 0;
+	atomic_store(&shared->state, state);
+	cause_record(nic_causes(mr->nic),
+		     &(struct cause){.code = CAUSE_DEREG_STOPPED_PEER, .error = EBUSY, .addr = mr->addr, .length = mr->length,
+				     .key = mr->rkey, .peer_pid = (int32_t)pid, .limit = NIC_GRACE});
+	return EBUSY;
+}
+
+int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access)
+{
+	if (nic_is_orphan(mr->nic))
+		return EIO;
+
+	struct nic_mr changed = *mr;
+
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		changed.addr = changed.iova = addr;
+		changed.length = length;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		changed.pd = pd;
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		changed.access = access;
+
+	int error = check_range(mr->nic, &changed);
+
+	if (!error)
+		error = revoke(mr);
+	if (error)
+		return error;
+	*mr = changed;
+	publish(mr);
+	return 0;
+}
+
+int nic_mr_deregister(struct nic_mr *mr)
+{
+	if (nic_is_orphan(mr->nic))
+		return 0;
+
+	int error = revoke(mr);
+
+	if (!error)
+		table_free(&mr->nic->mrs, mr->index);
+	return error;
+}
+
+enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr, uint64_t length, uint32_t rights,
+			 uint32_t pd, uint64_t *va, struct cause *c)
+{
+	uint32_t index = ((key >> KEY_INDEX) ^ seg->hdr.key_mask) & (NIC_MAX_MR - 1);
+	struct seg_mr *mr = &seg->mrs[index];
+	uint64_t state = atomic_load_explicit(&mr->state, memory_order_acquire);
+
+	c->key = key;
+	c->addr = addr;
+	c->length = length;
+	c->access = rights;
+	c->pd = pd;
+	if ((key >> 1 & TAG_MASK) != state_tag(state) || !state)
+		return remote ? CAUSE_RKEY_UNKNOWN : CAUSE_LKEY_UNKNOWN;
+	c->region_addr = mr->iova;
+	c->region_length = mr->length;
+	c->region_access = state & ACCESS_MASK;
+	c->region_pd = mr->pd;
+	if (!(state & NIC_MR_VALID))
+		return remote ? CAUSE_RKEY_DEREGISTERED : CAUSE_LKEY_DEREGISTERED;
+	if ((key & KEY_REMOTE) != (remote ? KEY_REMOTE : 0))
+		return remote ? CAUSE_RKEY_IS_LKEY : CAUSE_LKEY_IS_RKEY;
+	if (mr->pd != pd)
+		return remote ? CAUSE_RKEY_PD : CAUSE_LKEY_PD;
+	if (addr < mr->iova || length > mr->length || addr - mr->iova > mr->length - length)
+		return remote ? CAUSE_RKEY_BOUNDS : CAUSE_LKEY_BOUNDS;
+	if ((state & rights) != rights)
+		return remote ? CAUSE_RKEY_ACCESS : CAUSE_LKEY_ACCESS;
+	*va = mr->addr + (addr - mr->iova);
+	return CAUSE_NONE;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Receive queues. The protocol is docs/protocols.md, "Receive queue"; the words are nic/layout.h's.
+ */
+#include "nic/rq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nic/timing.h"
+
+#define LAP_SHIFT   41
+#define LAP_MASK    0x7fffffu
+#define TAKER_SHIFT 17
+#define TAKER_MASK  0xffffffu
+#define STATE_SHIFT 15
+#define SLOT_MASK   0x7fffu
+
+/* nic_rwqe.cqe.reserved: the CQE is written. Tells a reference that a late taker publishes from a real one. */
+#define COMPLETED 1u
+
+static uint64_t make_word(uint64_t lap, uint32_t taker, enum nic_fifo_state state, uint32_t slot)
+{
+	return (lap & LAP_MASK) << LAP_SHIFT | (uint64_t)taker << TAKER_SHIFT | (uint64_t)state << STATE_SHIFT | slot;
+}
+
+static uint64_t word_lap(uint64_t word)
+{
+	return word >> LAP_SHIFT;
+}
+
+static uint32_t word_taker(uint64_t word)
+{
+	return word >> TAKER_SHIFT & TAKER_MASK;
+}
+
+static enum nic_fifo_state word_state(uint64_t word)
+{
+	return (enum nic_fifo_state)(word >> STATE_SHIFT & 3);
+}
+
+static uint64_t rq_lap(const struct seg_rq *rq, uint64_t position)
+{
+	return position >> rq->log2 & LAP_MASK;
+}
+
+static _Atomic uint64_t *rq_word(struct nic_segment *seg, const struct seg_rq *rq, uint64_t position)
+{
+	return (_Atomic uint64_t *)seg_at(seg, rq->fifo) + (position & ((1ull << rq->log2) - 1));
+}
+
+int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint32_t max_sge, struct nic_rq *rq)
+{
+	uint32_t log2 = 0;
+
+	memset(rq, 0, sizeof(*rq));
+	rq->nic = nic;
+	rq->shared = shared;
+	rq->max_wr = max_wr;
+	rq->max_sge = max_sge;
+	pthread_mutex_init(&rq->lock, NULL);
+	while ((1u << log2) < max_wr)
+		log2++;
+	shared->log2 = log2;
+	shared->max_sge = max_sge;
+	shared->stride = (uint32_t)((sizeof(struct nic_rwqe) + max_sge * sizeof(struct ibv_sge) + NIC_CACHE_LINE - 1) &
+				    ~(NIC_CACHE_LINE - 1u));
+	/* Words of lap 0 in state 0 are not available. */
+	rq->fifo_length = sizeof(uint64_t) << log2;
+	rq->slots_length = (uint64_t)shared->stride * (max_wr ? max_wr : 1);
+	shared->fifo = arena_alloc(&nic->arena, rq->fifo_length);
+	shared->slots = arena_alloc(&nic->arena, rq->slots_length);
+	rq->free_slots = malloc((max_wr + 1) * sizeof(*rq->free_slots));
+	rq->slots = calloc(max_wr + 1, sizeof(*rq->slots));
+	if (!shared->fifo || !shared->slots || !rq->free_slots || !rq->slots) {
+		nic_rq_destroy(rq, false);
+		return ENOMEM;
+	}
+	atomic_store(&shared->head, 0);
+	atomic_store(&shared->tail, 0);
+	atomic_store(&shared->limit, 0);
+	for (uint32_t i = 0; i < max_wr; i++)
+		rq->free_slots[i] = (uint16_t)(max_wr - 1 - i);
+	rq->free_count = max_wr;
+	return 0;
+}
+
+void nic_rq_destroy(struct nic_rq *rq, bool visited)
+{
+	if (!nic_is_orphan(rq->nic)) {
+		arena_free(&rq->nic->arena, rq->shared->fifo, rq->fifo_length, visited);
+		arena_free(&rq->nic->arena, rq->shared->slots, rq->slots_length, visited);
+	}
+	free(rq->free_slots);
+	free(rq->slots);
+	rq->free_slots = NULL;
+	rq->slots = NULL;
+	pthread_mutex_destroy(&rq->lock);
+}
+
+/* Makes a slot available at the tail; lock held. */
+static void publish_slot(struct nic_rq *rq, uint32_t slot)
+{
+	struct seg_rq *shared = rq->shared;
+	uint64_t tail = atomic_load_explicit(&shared->tail, memory_order_relaxed);
+	_Atomic uint64_t *at = rq_word(rq->nic->seg, shared, tail);
+	uint64_t old = atomic_load_explicit(at, memory_order_relaxed);
+
+	/* Who took the slot that this word named is forgotten by the FIFO from now on: remember it if that slot is not back
+	 * yet (an SRQ's slots come back in any order). */
+	if (word_state(old) == NIC_FIFO_TAKEN && rq->slots[old & SLOT_MASK].posted &&
+	    rq->slots[old & SLOT_MASK].position + (1ull << shared->log2) == tail)
+		rq->slots[old & SLOT_MASK].taker = word_taker(old);
+	rq->slots[slot].posted = true;
+	rq->slots[slot].taker = 0;
+	rq->slots[slot].position = tail;
+	/* Release: the taker's acquire load of the word sees the WQE. */
+	atomic_store_explicit(at, make_word(rq_lap(shared, tail), 0, NIC_FIFO_AVAILABLE, slot), memory_order_release);
+	atomic_store_explicit(&shared->tail, tail + 1, memory_order_release);
+}
+
+int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr, uint32_t qpn, enum cause_code full)
+{
+	struct cause cause = {.qpn = qpn};
+
+	pthread_mutex_lock(&rq->lock);
+	for (; wr; wr = wr->next, cause.wr_index++) {
+		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge) {
+			cause.code = CAUSE_POST_SGES;
+			cause.error = EINVAL;
+			cause.limit = rq->max_sge;
+			cause.value = (uint64_t)wr->num_sge;
+			break;
+		}
+		if (!rq->free_count) {
+			cause.code = full;
+			cause.error = ENOMEM;
+			cause.limit = rq->max_wr;
+			cause.value = rq_available(rq->shared);
+			break;
+		}
+		uint32_t slot = rq->free_slots[--rq->free_count];
+		struct nic_rwqe *wqe = rq_wqe(rq->nic->seg, rq->shared, slot);
+
+		wqe->wr_id = wr->wr_id;
+		wqe->num_sge = (uint32_t)wr->num_sge;
+		wqe->cqe.reserved = 0;
+		if (wr->num_sge)
+			memcpy(wqe->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
+		publish_slot(rq, slot);
+	}
+	pthread_mutex_unlock(&rq->lock);
+	if (!wr)
+		return 0;
+	if (bad_wr)
+		*bad_wr = wr;
+	cause.wr_id = wr->wr_id;
+	cause_record(nic_causes(rq->nic), &cause);
+	return cause.error;
+}
+
+void nic_rq_release(struct nic_rq *rq, uint32_t slot)
+{
+	pthread_mutex_lock(&rq->lock);
+	rq->slots[slot].posted = false;
+	rq->free_slots[rq->free_count++] = (uint16_t)slot;
+	pthread_mutex_unlock(&rq->lock);
+}
+
+bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot)
+{
+	return slot < rq->max_wr && rq->slots[slot].posted &&
+	       rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved == COMPLETED;
+}
+
+void nic_rq_reset(struct nic_rq *rq)
+{
+	uint64_t position;
+	uint32_t left;
+
+	while (rq_take(rq->nic->seg, rq->shared, 0, &position, &left) >= 0)
+		;
+	pthread_mutex_lock(&rq->lock);
+	rq->free_count = rq->max_wr;
+	for (uint32_t i = 0; i < rq->max_wr; i++) {
+		rq->free_slots[i] = (uint16_t)(rq->max_wr - 1 - i);
+		rq->slots[i].posted = false;
+	}
+	pthread_mutex_unlock(&rq->lock);
+}
+
+int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t *position, uint32_t *left)
+{
+	for (;;) {
+		uint64_t head = atomic_load_explicit(&rq->head, memory_order_acquire);
+		_Atomic uint64_t *at = rq_word(seg, rq, head);
+		uint64_t word = atomic_load_explicit(at, memory_order_acquire);
+
+		if (word_lap(word) != rq_lap(rq, head) || !word_state(word)) {
+			if (atomic_load_explicit(&rq->head, memory_order_acquire) == head)
+				return -1;
+			continue;
+		}
+		if (word_state(word) == NIC_FIFO_AVAILABLE) {
+			uint32_t slot = word & SLOT_MASK;
+
+			if (!atomic_compare_exchange_strong(at, &word, make_word(rq_lap(rq, head), taker, NIC_FIFO_TAKEN, slot)))
+				continue;
+			*position = head;
+			*left = (uint32_t)(atomic_load_explicit(&rq->tail, memory_order_relaxed) - (head + 1));
+			atomic_compare_exchange_strong(&rq->head, &head, head + 1);
+			return (int)slot;
+		}
+		/* Taken by one who has not moved the head yet. */
+		atomic_compare_exchange_strong(&rq->head, &head, head + 1);
+	}
+}
+
+uint32_t rq_available(const struct seg_rq *rq)
+{
+	uint64_t head = atomic_load_explicit(&rq->head, memory_order_acquire);
+	uint64_t tail = atomic_load_explicit(&rq->tail, memory_order_acquire);
+
+	return tail > head ? (uint32_t)(tail - head) : 0;
+}
+
+void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe)
+{
+	wqe->cqe = *cqe;
+	wqe->cqe.wr_id = wqe->wr_id;
+	wqe->cqe.timestamp = nic_wall_clock();
+	wqe->cqe.reserved = COMPLETED;
+}
+
+uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot)
+{
+	uint32_t taker = 0;
+
+	pthread_mutex_lock(&rq->lock);
+	if (rq->slots[slot].posted) {
+		uint64_t position = rq->slots[slot].position;
+		uint64_t word = atomic_load(rq_word(rq->nic->seg, rq->shared, position));
+
+		if (rq->slots[slot].taker)
+			taker = rq->slots[slot].taker;
+		else if (word_lap(word) == rq_lap(rq->shared, position) && word_state(word) == NIC_FIFO_TAKEN)
+			taker = word_taker(word);
+	}
+	pthread_mutex_unlock(&rq->lock);
+	return taker;
+}
+
+void nic_rq_repost(struct nic_rq *rq, uint32_t slot)
+{
+	pthread_mutex_lock(&rq->lock);
+	rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved = 0;
+	publish_slot(rq, slot);
+	pthread_mutex_unlock(&rq->lock);
+}

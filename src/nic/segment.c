@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The segment's memfd and its arena.
+ *
+ * The arena gives out powers of two from 1 KiB. A block that was never used comes from the end; a freed one of 64 KiB or
+ * more has its pages punched out, so that a program which made large queues once does not pay for them for ever.
+ */
+#include "nic/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "nic/layout.h"
+
+#define ARENA_MIN_LOG2 10
+#define ARENA_PUNCH    (64u << 10)
+#define PAGE	       4096u
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+struct arena_block {
+	struct arena_block *next;
+	uint64_t offset;
+	uint32_t class;
+};
+
+static int make_memfd(void)
+{
+	int fd = memfd_create("uroce", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+
+	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+		fd = memfd_create("uroce", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	return fd;
+}
+
+int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
+{
+	/* Address space is all that a sparse file costs, but RLIMIT_AS or a debugger's allocator may have little. */
+	static const uint64_t sizes[] = {16ull << 30, 4ull << 30, 1ull << 30, 256ull << 20};
+	int error = ENOMEM;
+
+	*fd = make_memfd();
+	if (*fd < 0)
+		return errno;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		*size = sizes[i];
+		if (ftruncate(*fd, (off_t)*size)) {
+			error = errno;
+			continue;
+		}
+		void *map = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
+
+		if (map == MAP_FAILED) {
+			error = errno;
+			continue;
+		}
+		/* A forked child must not take part: see nic.c. */
+		madvise(map, *size, MADV_DONTFORK);
+		fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+		*seg = map;
+		return 0;
+	}
+	close(*fd);
+	return error;
+}
+
+int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t length)
+{
+	uint64_t start = (uint64_t)((const uint8_t *)ptr - (const uint8_t *)seg);
+	uint64_t end = (start + length + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+
+	start &= ~(uint64_t)(PAGE - 1);
+	while (fallocate(fd, 0, (off_t)start, (off_t)(end - start))) {
+		if (errno != EINTR)
+			return ENOMEM;
+	}
+	return 0;
+}
+
+void arena_init(struct arena *arena, struct nic_segment *seg, int fd, uint64_t size)
+{
+	memset(arena, 0, sizeof(*arena));
+	pthread_mutex_init(&arena->lock, NULL);
+	arena->seg = seg;
+	arena->fd = fd;
+	arena->next = offsetof(struct nic_segment, arena);
+	arena->size = size;
+}
+
+static void free_blocks(struct arena_block *block)
+{
+	while (block) {
+		struct arena_block *next = block->next;
+
+		free(block);
+		block = next;
+	}
+}
+
+void arena_destroy(struct arena *arena)
+{
+	for (int i = 0; i < ARENA_CLASSES; i++)
+		free_blocks(arena->free[i]);
+	free_blocks(arena->quarantine);
+	pthread_mutex_destroy(&arena->lock);
+}
+
+static uint32_t class_of(uint64_t length)
+{
+	uint32_t class = 0;
+
+	while (class < ARENA_CLASSES && (1ull << (class + ARENA_MIN_LOG2)) < length)
+		class++;
+	return class;
+}
+
+uint64_t arena_alloc(struct arena *arena, uint64_t length)
+{
+	uint32_t class = class_of(length);
+	uint64_t bytes = 1ull << (class + ARENA_MIN_LOG2), offset = 0;
+
+	if (class >= ARENA_CLASSES)
+		return 0;
+	pthread_mutex_lock(&arena->lock);
+	if (arena->free[class]) {
+		struct arena_block *block = arena->free[class];
+
+		arena->free[class] = block->next;
+		offset = block->offset;
+		free(block);
+	} else {
+		/* Page-sized blocks and larger ones start at a page, so that punching one leaves its neighbours. */
+		uint64_t align = bytes < PAGE ? bytes : PAGE;
+		uint64_t start = (arena->next + align - 1) & ~(align - 1);
+
+		if (start + bytes <= arena->size) {
+			offset = start;
+			arena->next = start + bytes;
+		}
+	}
+	pthread_mutex_unlock(&arena->lock);
+	if (!offset)
+		return 0;
+	if (segment_commit(arena->seg, arena->fd, seg_at(arena->seg, offset), bytes)) {
+		arena_free(arena, offset, length, 0);
+		return 0;
+	}
+	memset(seg_at(arena->seg, offset), 0, length);
+	return offset;
+}
+
+/* Lock held. */
+static void make_free(struct arena *arena, struct arena_block *block)
+{
+	uint64_t bytes = 1ull << (block->class + ARENA_MIN_LOG2);
+
+	if (bytes >= ARENA_PUNCH)
+		fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)block->offset, (off_t)bytes);
+	block->next = arena->free[block->class];
+	arena->free[block->class] = block;
+}
+
+void arena_free(struct arena *arena, uint64_t offset, uint64_t length, int visited)
+{
+	struct arena_block *block = malloc(sizeof(*block));
+
+	if (!offset || !block) { /* without memory for the note, the block is lost rather than reused wrongly */
+		free(block);
+		return;
+	}
+	block->offset = offset;
+	block->class = class_of(length);
+	pthread_mutex_lock(&arena->lock);
+	if (visited) {
+		counter_add(&arena->seg->counters.quarantined, length);
+		block->next = arena->quarantine;
+		arena->quarantine = block;
+	} else {
+		make_free(arena, block);
+	}
+	pthread_mutex_unlock(&arena->lock);
+}
+
+void arena_release_quarantine(struct arena *arena)
+{
+	pthread_mutex_lock(&arena->lock);
+	struct arena_block *block = arena->quarantine;
+
+	arena->quarantine = NULL;
+	atomic_store_explicit(&arena->seg->counters.quarantined, 0, memory_order_relaxed);
+	while (block) {
+		struct arena_block *next = block->next;
+
+		make_free(arena, block);
+		block = next;
+	}
+	pthread_mutex_unlock(&arena->lock);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * When work is executed. UROCE_TIMING=late runs every work request as late as the program allows, random:SEED at times
+ * and in an order that the specification allows and a program must not rely on; without it everything runs at once.
+ */
+#ifndef UROCE_NIC_TIMING_H
+#define UROCE_NIC_TIMING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum timing_mode { TIMING_PROMPT, TIMING_LATE, TIMING_RANDOM };
+
+enum timing_mode timing_mode(void);
+
+/* For how long the next step (beginning a work request; completing it) is put off, ns; 0: not. */
+uint64_t timing_delay(void);
+
+/* A number below n; 0 except with random timing. */
+uint32_t timing_choice(uint32_t n);
+
+/* Whether UROCE_TIMING is understood; an unknown value is as if it were not set. */
+bool timing_parse(const char *value, enum timing_mode *mode, uint64_t *seed);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* Visits. See visit.h. */
+#include "nic/visit.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <time.h>
+
+#include "nic/life.h"
+
+#define SLOT_MASK (NIC_SLOTS - 1)
+#define SPINS	  1000
+
+static _Thread_local unsigned hint;
+
+struct seg_visit *visit_enter(struct nic *nic, uint32_t primary_slot)
+{
+	static _Atomic uint64_t count;
+	uint64_t word = primary_slot | (atomic_fetch_add_explicit(&count, 1, memory_order_relaxed) + 1) << 10;
+
+	for (unsigned i = 0; i < NIC_VISITS; i++) {
+		struct seg_visit *visit = &nic->seg->visits[(hint + i) % NIC_VISITS];
+		uint64_t free_word = 0;
+
+		if (atomic_compare_exchange_strong(&visit->word, &free_word, word)) {
+			hint = (hint + i) % NIC_VISITS;
+			/* Pairs with the fence in visits_over: our look at the target comes after this. */
+			atomic_thread_fence(memory_order_seq_cst);
+			return visit;
+		}
+	}
+	return NULL;
+}
+
+void visit_leave(struct seg_visit *visit)
+{
+	/* Release: the owner that sees 0 sees all that we did. */
+	atomic_store_explicit(&visit->word, 0, memory_order_release);
+}
+
+void visitor_add(struct nic *nic, struct visitor *visitor)
+{
+	pthread_mutex_lock(&nic->visitors_lock);
+	list_add_tail(&nic->visitors, &visitor->node);
+	pthread_mutex_unlock(&nic->visitors_lock);
+}
+
+void visitor_remove(struct nic *nic, struct visitor *visitor)
+{
+	pthread_mutex_lock(&nic->visitors_lock);
+	list_del(&visitor->node);
+	pthread_mutex_unlock(&nic->visitors_lock);
+}
+
+/* Waits until *word is no longer `seen`. First by spinning: a visit mostly lasts a microsecond. */
+static bool word_changes(_Atomic uint64_t *word, uint64_t seen, const struct visitor *visitor, uint64_t deadline)
+{
+	for (unsigned spins = 0;; spins++) {
+		if (atomic_load_explicit(word, memory_order_acquire) != seen)
+			return true;
+		if (spins < SPINS)
+			continue;
+		if (nic_now() >= deadline)
+			return false;
+		if (spins % SPINS == 0 && visitor->seg_fd >= 0 && !life_is_alive(visitor->seg_fd))
+			return true;
+		if (spins < 2 * SPINS)
+			sched_yield();
+		else
+			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	}
+}
+
+bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
+{
+	uint64_t deadline = timeout ? nic_now() + timeout : 0;
+	uint32_t self = nic->seg->hdr.primary_slot;
+	bool over = true;
+
+	/* Pairs with the fence in visit_enter: our look at the visits comes after what we made unreachable. */
+	atomic_thread_fence(memory_order_seq_cst);
+	pthread_mutex_lock(&nic->visitors_lock);
+	list_for_each(node, &nic->visitors) {
+		struct visitor *visitor = list_entry(node, struct visitor, node);
+
+		for (unsigned i = 0; i < NIC_VISITS; i++) {
+			_Atomic uint64_t *word = &visitor->seg->visits[i].word;
+			uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+
+			if (seen && (seen & SLOT_MASK) == self && !word_changes(word, seen, visitor, deadline)) {
+				if (pid)
+					*pid = visitor->seg->hdr.pid;
+				over = false;
+			}
+		}
+	}
+	pthread_mutex_unlock(&nic->visitors_lock);
+	return over;
+}
+
+void visits_to_over(struct nic *nic, uint32_t primary_slot)
+{
+	struct visitor self = {.seg = nic->seg, .seg_fd = -1};
+
+	atomic_thread_fence(memory_order_seq_cst);
+	for (unsigned i = 0; i < NIC_VISITS; i++) {
+		_Atomic uint64_t *word = &nic->seg->visits[i].word;
+		uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+
+		if (seen && (seen & SLOT_MASK) == primary_slot)
+			word_changes(word, seen, &self, UINT64_MAX);
+	}
+}

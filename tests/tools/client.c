@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A verbs program: prints the file of the libibverbs.so.1 that its calls go to.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+
+void *ibv_get_device_list(int *count);
+void ibv_of_the_future(void);
+
+int main(int argc, char **argv)
+{
+	void *(*volatile call)(int *) = ibv_get_device_list;
+	Dl_info info;
+
+	(void)argv;
+#ifdef NEWER
+	if (argc > 100)
+		ibv_of_the_future();
+#else
+	(void)argc;
+#endif
+	if (!dladdr((void *)call, &info))
+		return 1;
+	puts(info.dli_fname);
+	return 0;
+}

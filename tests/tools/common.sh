@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=sh
+#
+# Sourced by the scripts: a directory of its own for each test, and a few words to say what is expected. $BUILD is the
+# build tree, $HERE where the programs of these tests are. The last line of a script is: run_case "$@"
+
+set -eu
+unset LD_LIBRARY_PATH LD_PRELOAD UROCE_DEVICES UROCE_PROFILE UROCE_TIMING
+uroce=$BUILD/bin/uroce
+library=$(realpath "$BUILD/lib")/libibverbs.so.1
+
+skip() {
+	echo "skipped: $*"
+	exit 77
+}
+
+fail() {
+	echo "FAILED: $*" >&2
+	exit 1
+}
+
+# same WHAT EXPECTED FOUND
+same() {
+	[ "$2" = "$3" ] || fail "$1: expected '$2', found '$3'"
+}
+
+# status EXPECTED COMMAND...: runs it; its output is left in out and err.
+status() {
+	expected=$1
+	shift
+	found=0
+	"$@" >out 2>err </dev/null || found=$?
+	[ "$found" = "$expected" ] && return
+	cat out err
+	fail "$*: expected status $expected, found $found"
+}
+
+# refused STATUS WORDS COMMAND...: nothing on stdout, and one line on stderr that has the words in it.
+refused() {
+	refused_status=$1
+	words=$2
+	shift 2
+	status "$refused_status" "$@"
+	[ -s out ] && fail "$*: printed $(cat out)"
+	same "lines on stderr of '$*'" 1 "$(wc -l <err)"
+	grep -q "$words" err || fail "$*: no '$words' in: $(cat err)"
+}
+
+# A copy of the command and its library, laid out as they are installed under $1.
+install_in() {
+	mkdir -p "$1/bin" "$1/lib/uroce"
+	cp "$uroce" "$1/bin/"
+	cp "$library" "$1/lib/uroce/"
+}
+
+run_case() {
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	trap 'exit 1' INT TERM
+	chmod 755 "$work"
+	cd "$work"
+	"$1"
+}

@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+. "$(dirname "$0")/common.sh"
+
+machine_that_runs_the_tests_is_fit() {
+	status 0 "$uroce" doctor
+	grep -q '^ok *device *uroce0 opens' out || fail "$(cat out)"
+	same "last line" 'Nothing prevents programs from running.' "$(tail -n1 out)"
+}
+
+few_descriptors_are_noted() {
+	ulimit -S -n 100
+	"$uroce" doctor >out || :
+	grep -q '^note *open files *100 descriptors' out || fail "$(cat out)"
+}
+
+unfit_library_is_a_problem() {
+	install_in "$work"
+	cp "$HERE/other/libibverbs.so.1" lib/uroce/
+	status 1 bin/uroce doctor
+	grep -q '^problem *device *the library cannot be loaded' out || fail "$(cat out)"
+	same "last line" '1 problem: programs will not run until mended.' "$(tail -n1 out)"
+}
+
+run_case "$@"

@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+. "$(dirname "$0")/common.sh"
+
+# claim SLOT [serve]: starts a process with that slot; its id is left in $claimer.
+claim() {
+	mkfifo said
+	"$HERE/claim" "$@" >said &
+	claimer=$!
+	trap 'kill -KILL $claimer; rm -rf "$work"' EXIT
+	read -r line <said
+	same "the claimer's word" claimed "$line"
+}
+
+stopped_process_does_not_hang_it() {
+	claim 1021
+	while ! grep -q '^[0-9]* (claim) T' "/proc/$claimer/stat"; do :; done
+	# The claimer's queue holds one or two; then the kernel does not answer for it any more.
+	for _ in 1 2 3 4; do
+		found=0
+		timeout 60 "$uroce" info >out 2>err || found=$?
+		[ $found -lt 124 ] || fail "info did not end"
+		grep -q '0xff4000-0xff7fff' out || fail "the slot is not shown: $(cat out)"
+	done
+}
+
+process_is_listed_with_its_queue_pairs() {
+	claim 1022 serve
+	"$uroce" info >out || :
+	line=$(grep '0xff8000-0xffbfff' out) || fail "the slot is not shown: $(cat out)"
+	# shellcheck disable=SC2086 # words
+	set -- $line
+	same "pid, uid and command" "$claimer $(id -u) claim" "$1 $2 $4"
+
+	"$uroce" info --json >out || :
+	grep -q "\"pid\": *$claimer" out || fail "not in: $(cat out)"
+	grep -q '"slot": *1022' out || fail "not in: $(cat out)"
+}
+
+device_is_shown_as_a_program_sees_it() {
+	status 0 "$uroce" info
+	"$uroce" run -- ibv_devinfo -v >seen
+	guid=$(sed -n 's/.*node_guid:[[:space:]]*//p' seen | head -n1 | tr -d :)
+	grep -q "uroce0: node GUID $guid" out || fail "GUID is not $guid: $(cat out)"
+	for limit in max_qp max_cqe max_mr max_srq; do
+		value=$(awk -v name="$limit:" '$1 == name { print $2; exit }' seen)
+		grep -q "^ *$limit  *$value\$" out || fail "$limit is not $value: $(cat out)"
+	done
+	grep -q 'GID   0 ' out || fail "no GID 0: $(cat out)"
+}
+
+run_case "$@"

@@ -213,7 +213,8 @@ int program_find(struct program *program, const char *name)
 			err = executable(program->path);
 		if (!err)
 			return find_image(program);
-		if (err == EACCES)
+		/* A directory that may not even be searched says nothing of the program. */
+		if (err == EACCES && !access(program->path, F_OK))
 			result = EACCES;
 		dir += length;
 		if (!*dir)

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
-#include <linux/membarrier.h>
 #include <linux/userfaultfd.h>
 #include <net/if.h>
 #include <sched.h>
@@ -37,8 +36,8 @@
 #include "tools/tools.h"
 #include "tools/verbs.h"
 
-#define FEW_FILES   256
-#define MUCH_MEMORY (64ull << 30) /* bytes of address space that the segment may reserve */
+#define FEW_FILES  256
+#define MUCH_SPACE (64ull << 30) /* bytes: room for a few segments, of up to 16 GiB each */
 
 enum verdict { OK, NOTE, PROBLEM };
 
@@ -152,9 +151,10 @@ static void check_address_space(struct patient *patient)
 	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
 		report(patient, OK, "address space", NULL, "not limited");
 	else
-		report(patient, limit.rlim_cur < MUCH_MEMORY ? NOTE : OK, "address space",
-		       limit.rlim_cur < MUCH_MEMORY ? "ulimit -v unlimited" : NULL,
-		       "limited to %llu MiB: there may be room for fewer or smaller queues",
+		report(patient, limit.rlim_cur < MUCH_SPACE ? NOTE : OK, "address space",
+		       limit.rlim_cur < MUCH_SPACE ? "ulimit -v unlimited" : NULL,
+		       "limited to %llu MiB; a program and each process that it is connected to take "
+		       "up to 16384 MiB, and have smaller queues where there is less",
 		       (unsigned long long)limit.rlim_cur >> 20);
 }
 
@@ -288,18 +288,6 @@ static void check_files(struct patient *patient)
 	else
 		report(patient, OK, "open files", NULL, "%llu descriptors",
 		       (unsigned long long)limit.rlim_cur);
-}
-
-static void check_membarrier(struct patient *patient)
-{
-	int commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-
-	if (commands < 0 || !(commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED))
-		report(patient, NOTE, "membarrier",
-		       "allow membarrier in the seccomp profile, or use Linux 4.16 or newer", "%s",
-		       "not available");
-	else
-		report(patient, OK, "membarrier", NULL, "works");
 }
 
 /* Nothing of this version needs it. */
@@ -442,10 +430,9 @@ int cmd_doctor(int argc, char **argv)
 {
 	static const struct argp argp = { .parser = parse, .doc = doc };
 	static void (*const checks[])(struct patient *) = {
-		check_kernel,	   check_cores,		check_shared_memory, check_address_space,
-		check_sockets,	   check_memory_access, check_files,	     check_membarrier,
-		check_userfaultfd, check_addresses,	check_confinement,   check_clients,
-		check_device,
+		check_kernel,	 check_cores,	      check_shared_memory, check_address_space,
+		check_sockets,	 check_memory_access, check_files,	   check_userfaultfd,
+		check_addresses, check_confinement,   check_clients,	   check_device,
 	};
 	struct patient patient = { .name = argv[0] };
 

@@ -12,7 +12,7 @@
 
 const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_PROFILE", "UROCE_TIMING", NULL };
 
-/* "late", or "random:" and a decimal seed of 64 bits. */
+/* "late", or "random:" and a seed of 64 bits, as the library reads them (nic/timing.h). */
 static bool timing_is_valid(const char *text)
 {
 	char *end;
@@ -22,7 +22,7 @@ static bool timing_is_valid(const char *text)
 	if (strncmp(text, "random:", 7) || text[7] < '0' || text[7] > '9')
 		return false;
 	errno = 0;
-	strtoull(text + 7, &end, 10);
+	strtoull(text + 7, &end, 0);
 	return !errno && !*end;
 }
 

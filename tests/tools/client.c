@@ -2,7 +2,6 @@
 /*
  * A verbs program: prints the file of the libibverbs.so.1 that its calls go to.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 

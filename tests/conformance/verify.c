@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The runner: for each chosen row starts two processes (this program again) with a socket between them, prints the
+ * row of the matrix with what was done, and ends with the number of rows that failed.
+ */
+#include <argp.h>
+#include <fcntl.h>
+#include <regex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "verify.h"
+
+enum { OPT_LONG = 256, OPT_PLAY };
+
+static struct {
+	regex_t row;
+	bool any_row, list, with_long;
+	uint64_t seed;
+	unsigned ops, timeout;
+	int gid_index;
+	/* In a player: its node and its sockets. */
+	bool plays;
+	unsigned node;
+	int oob, report;
+	const char *row_name;
+} options = { .seed = 1, .ops = 160, .timeout = 30 };
+
+static const struct argp_option option_table[] = {
+	{ "row", 'r', "REGEX", 0, "only rows whose name this fits", 0 },
+	{ "list", 'l', NULL, 0, "print the rows' names and stop", 0 },
+	{ "seed", 's', "N", 0, "seed of everything random (1)", 0 },
+	{ "ops", 'n', "N", 0, "operations in a row, times what the row says (160)", 0 },
+	{ "timeout", 't', "SECONDS", 0, "how long a row may take (30)", 0 },
+	{ "gid", 'g', "INDEX", 0, "index of the GID to use (0)", 0 },
+	{ "long", OPT_LONG, NULL, 0, "also rows that need gigabytes of memory", 0 },
+	{ "play", OPT_PLAY, "NODE,OOB,REPORT,ROW", OPTION_HIDDEN, NULL, 0 },
+	{},
+};
+
+static void parse_play(const char *arg, struct argp_state *state)
+{
+	int used;
+
+	if (sscanf(arg, "%u,%d,%d,%n", &options.node, &options.oob, &options.report, &used) != 3)
+		argp_error(state, "--play is not for you");
+	options.row_name = arg + used;
+	options.plays = true;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case 'r':
+		if (regcomp(&options.row, arg, REG_EXTENDED | REG_NOSUB))
+			argp_error(state, "no regular expression: %s", arg);
+		options.any_row = true;
+		return 0;
+	case 'l':
+		options.list = true;
+		return 0;
+	case 's':
+		options.seed = strtoull(arg, NULL, 0);
+		return 0;
+	case 'n':
+		options.ops = strtoul(arg, NULL, 0);
+		return 0;
+	case 't':
+		options.timeout = strtoul(arg, NULL, 0);
+		return 0;
+	case 'g':
+		options.gid_index = strtol(arg, NULL, 0);
+		return 0;
+	case OPT_LONG:
+		options.with_long = true;
+		return 0;
+	case OPT_PLAY:
+		parse_play(arg, state);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = {
+	option_table, parse,
+	NULL,	      "Tries the matrix of verbs operations and compares every byte with a model.",
+	NULL,	      NULL,
+	NULL
+};
+
+static int player(void)
+{
+	const struct row *row = row_by_name(options.row_name);
+	struct report report;
+
+	if (!row)
+		return VERDICT_FAIL;
+	report = play(row, options.node, options.oob, options.seed, options.ops, options.gid_index,
+		      options.timeout);
+	return write(options.report, &report, sizeof(report)) == sizeof(report) ? VERDICT_OK :
+										  VERDICT_FAIL;
+}
+
+/* ---- Running a row ---- */
+
+struct process {
+	pid_t pid;
+	int report; /* the end to read */
+	enum verdict verdict;
+};
+
+/* One process for each node, or one for all: oob is -1. Closes oob. */
+static struct process start(const struct row *row, unsigned node, int oob)
+{
+	struct process p = { .verdict = VERDICT_OK };
+	char play[160], seed[32], ops[16], gid[16], timeout[16];
+	int pipe_fds[2];
+
+	if (pipe2(pipe_fds, O_CLOEXEC)) {
+		perror("pipe");
+		exit(2);
+	}
+	snprintf(play, sizeof(play), "--play=%u,%d,%d,%s", node, oob, pipe_fds[1], row->name);
+	snprintf(seed, sizeof(seed), "--seed=%llu", (unsigned long long)options.seed);
+	snprintf(ops, sizeof(ops), "--ops=%u", options.ops);
+	snprintf(gid, sizeof(gid), "--gid=%d", options.gid_index);
+	snprintf(timeout, sizeof(timeout), "--timeout=%u",
+		 row->on_request ? 10 * options.timeout : options.timeout);
+	p.pid = fork();
+	if (p.pid == 0) {
+		/* Its own ends and nobody else's, so that a process's end is seen by the other. */
+		fcntl(pipe_fds[1], F_SETFD, 0);
+		if (oob >= 0)
+			fcntl(oob, F_SETFD, 0);
+		execl("/proc/self/exe", "verify", play, seed, ops, gid, timeout, (char *)NULL);
+		_exit(2);
+	}
+	if (p.pid < 0) {
+		perror("fork");
+		exit(2);
+	}
+	close(pipe_fds[1]);
+	if (oob >= 0)
+		close(oob);
+	p.report = pipe_fds[0];
+	return p;
+}
+
+static void ended(struct process *p, int status)
+{
+	if (WIFEXITED(status)) {
+		p->verdict = WEXITSTATUS(status);
+	} else {
+		fprintf(stderr, "verify: a process died of signal %d (%s)\n", WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+		p->verdict = VERDICT_FAIL;
+	}
+}
+
+/* Wait for all; when one has failed, have the other say where it was and end it. */
+static enum verdict wait_all(struct process *p, unsigned count)
+{
+	enum verdict worst = VERDICT_OK;
+	unsigned alive = count;
+	int status;
+	pid_t pid;
+
+	while (alive > 0 && (pid = wait(&status)) > 0)
+		for (unsigned i = 0; i < count; i++) {
+			if (p[i].pid != pid)
+				continue;
+			alive--;
+			ended(&p[i], status);
+			if (p[i].verdict == VERDICT_OK)
+				continue;
+			if (worst == VERDICT_OK || worst == VERDICT_PEER)
+				worst = p[i].verdict;
+			/* It may hang where no SIGTERM is served: an alarm of its own ends that. */
+			if (alive > 0)
+				kill(p[!i].pid, SIGTERM);
+		}
+	return worst;
+}
+
+static const char *verdict_name(enum verdict verdict)
+{
+	return verdict == VERDICT_OK ? "ok" : verdict == VERDICT_DROP ? "DROP" : "FAIL";
+}
+
+static bool run(const struct row *row)
+{
+	const unsigned processes = row->place == TWO_PROCESSES ? 2 : 1;
+	struct report sum = {}, part;
+	struct process p[MAX_NODES];
+	struct timespec from, to;
+	enum verdict verdict;
+	int pair[2] = { -1, -1 };
+
+	if (processes == 2 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+		perror("socketpair");
+		exit(2);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (unsigned i = 0; i < processes; i++)
+		p[i] = start(row, i, pair[i]);
+	verdict = wait_all(p, processes);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	for (unsigned i = 0; i < processes; i++) {
+		if (read(p[i].report, &part, sizeof(part)) == sizeof(part)) {
+			/* Both count the operations of both. */
+			sum.ops = part.ops > sum.ops ? part.ops : sum.ops;
+			sum.bytes += part.bytes;
+		}
+		close(p[i].report);
+	}
+	printf("%-52s %8llu %14llu %7.0f  %s\n", row->name, (unsigned long long)sum.ops,
+	       (unsigned long long)sum.bytes,
+	       (to.tv_sec - from.tv_sec) * 1e3 + (to.tv_nsec - from.tv_nsec) / 1e6,
+	       verdict_name(verdict));
+	fflush(stdout);
+	return verdict == VERDICT_OK;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned count, tried = 0, failed = 0;
+	const struct row *rows = rows_all(&count);
+
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (options.plays)
+		return player();
+	if (!options.list) {
+		printf("seed %llu, UROCE_TIMING=%s\n", (unsigned long long)options.seed,
+		       getenv("UROCE_TIMING") ?: "");
+		printf("%-52s %8s %14s %7s\n", "row", "ops", "bytes checked", "ms");
+	}
+	for (unsigned i = 0; i < count; i++) {
+		if (options.any_row && regexec(&options.row, rows[i].name, 0, NULL, 0))
+			continue;
+		if (rows[i].on_request && !options.with_long)
+			continue;
+		if (options.list) {
+			puts(rows[i].name);
+			continue;
+		}
+		tried++;
+		failed += !run(&rows[i]);
+	}
+	if (options.list)
+		return 0;
+	printf("%u rows, %u failed\n", tried, failed);
+	return tried == 0 || failed > 0;
+}

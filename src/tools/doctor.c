@@ -393,6 +393,19 @@ static void check_clients(struct patient *patient)
 		       found);
 }
 
+/* Where the library writes what the kernel would show of a device in /sys: some programs read that. */
+static void check_runtime_directory(struct patient *patient, const struct ibv_device *device)
+{
+	if (!access(device->ibdev_path, F_OK))
+		report(patient, OK, "device files", NULL, "in %s", device->ibdev_path);
+	else
+		report(patient, NOTE, "device files",
+		       "set UROCE_RUNTIME_DIR to a directory of this user, mode 0700, with room",
+		       "cannot be written to %s: programs that read more of a device than its "
+		       "verbs tell find nothing",
+		       device->ibdev_path);
+}
+
 /* The proof: a program's first two calls. */
 static void check_device(struct patient *patient)
 {
@@ -405,11 +418,14 @@ static void check_device(struct patient *patient)
 		       "the library cannot be loaded");
 		return;
 	}
-	errno = 0;
-	list = verbs.get_device_list(&count);
-	if (!list || !count)
-		report(patient, PROBLEM, "device", "mend the problems above; check UROCE_DEVICES",
-		       "there is none%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+	list = verbs_list_devices(&verbs, &count, patient->name);
+	if (!list) {
+		report(patient, PROBLEM, "device",
+		       "mend the problems above, or UROCE_DEVICES and UROCE_PROFILE",
+		       "there is none");
+		return;
+	}
+	check_runtime_directory(patient, list[0]);
 	for (int i = 0; i < count; i++) {
 		struct ibv_context *context = verbs.open_device(list[i]);
 
@@ -422,8 +438,7 @@ static void check_device(struct patient *patient)
 		report(patient, OK, "device", NULL, "%s opens", verbs.get_device_name(list[i]));
 		verbs.close_device(context);
 	}
-	if (list)
-		verbs.free_device_list(list);
+	verbs.free_device_list(list);
 }
 
 int cmd_doctor(int argc, char **argv)

@@ -76,7 +76,8 @@ int cmd_env(int argc, char **argv)
 	struct libraries libs;
 	char *path;
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &dockerfile) || !libraries_find(&libs, name))
+	if (argp_parse(&argp, argc, argv, 0, NULL, &dockerfile) || !settings_check(name) ||
+	    !libraries_find(&libs, name))
 		return 1;
 	path = path_list_with(getenv("LD_LIBRARY_PATH"), libs.dir);
 	if (!path) {

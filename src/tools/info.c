@@ -207,13 +207,9 @@ static bool gather_devices(struct json_object *array, const struct libraries *li
 
 	if (!verbs_load(&verbs, libs->verbs, name))
 		return false;
-	errno = 0;
-	list = verbs.get_device_list(&count);
-	if (!list || !count) {
-		complain(name, "the library shows no device: %s; 'uroce doctor' may know why",
-			 errno ? strerror(errno) : "its list is empty");
+	list = verbs_list_devices(&verbs, &count, name);
+	if (!list)
 		return false;
-	}
 	for (int i = 0; i < count; i++) {
 		int err = gather_device(array, &verbs, list[i]);
 

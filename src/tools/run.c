@@ -4,7 +4,8 @@
  * process id are the program's own; what the program starts inherits the environment.
  *
  * The loader's path is enough for most. A program that insists on another libibverbs.so.1 (DT_RPATH, or a path in
- * DT_NEEDED) gets ours preloaded. A program that cannot be served is not started: one line says why.
+ * DT_NEEDED) gets ours preloaded; not everything, because a preload disturbs some (a program built with a sanitizer wants
+ * to be first, a loader of another architecture complains). A program that cannot be served is not started: one line says why.
  *
  * Exit status when the program is not started: 125 our own failure, 126 it cannot be served or executed, 127 not found.
  */
@@ -17,6 +18,7 @@
 #include "tools/libraries.h"
 #include "tools/program.h"
 #include "tools/tools.h"
+#include "tools/verbs.h"
 
 enum { STATUS_FAILED = 125, STATUS_CANNOT_RUN = 126, STATUS_NOT_FOUND = 127 };
 
@@ -127,6 +129,21 @@ static int examine(const char *name, const char *file, const struct program *pro
 	return 0;
 }
 
+/* A program that sees no device may say just that, or nothing: what hides it is said before. */
+static bool sees_a_device(const char *name, const struct libraries *libs)
+{
+	struct verbs verbs;
+	struct ibv_device **list;
+	int count;
+
+	if (!verbs_load(&verbs, libs->verbs, name))
+		return false;
+	list = verbs_list_devices(&verbs, &count, name);
+	if (list)
+		verbs.free_device_list(list);
+	return list;
+}
+
 static int set_environment(const char *name, const struct libraries *libs, bool preload)
 {
 	char *path = path_list_with(getenv("LD_LIBRARY_PATH"), libs->dir);
@@ -162,7 +179,7 @@ int cmd_run(int argc, char **argv)
 	int first = 0, status, err;
 
 	argp_err_exit_status = STATUS_FAILED;
-	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first) ||
+	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first) || !settings_check(name) ||
 	    !libraries_find(&libs, name))
 		return STATUS_FAILED;
 	argv += first;
@@ -173,6 +190,8 @@ int cmd_run(int argc, char **argv)
 	status = examine(name, argv[0], &program, &libs, &preload);
 	if (status)
 		return status;
+	if (!sees_a_device(name, &libs))
+		return STATUS_FAILED;
 	if (!preload)
 		preload = argument_needs_preload(argv + 1, &libs);
 	status = set_environment(name, &libs, preload);

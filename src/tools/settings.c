@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The device's settings, which the library takes from environment variables: given as options of `run` and `env`. What
- * can be told to be wrong here is refused here, because the program that would meet it may say nothing.
+ * The device's settings, which the library takes from environment variables: given as options of `run` and `env`, or
+ * found in the environment. What is wrong is said here, because the programs that would meet it may say nothing.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -43,8 +43,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'p':
 		return set(state, "UROCE_PROFILE", arg);
 	case 't':
-		if (!timing_is_valid(arg))
-			argp_error(state, "timing is 'late' or 'random:SEED', not '%s'", arg);
 		return set(state, "UROCE_TIMING", arg);
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -55,11 +53,13 @@ static const struct argp_option options[] = {
 	{ .name = "devices",
 	  .key = 'd',
 	  .arg = "LIST",
-	  .doc = "Show these devices, each bound to the interface it names (UROCE_DEVICES)" },
+	  .doc = "Show these devices, NAME or NAME:INTERFACE+INTERFACE..., separated by commas; GIDs come "
+		 "from the interfaces, or from all (UROCE_DEVICES)" },
 	{ .name = "profile",
 	  .key = 'p',
 	  .arg = "NAME",
-	  .doc = "Report and enforce the limits of a real NIC (UROCE_PROFILE)" },
+	  .doc = "Report and enforce the limits of a real card: connectx-3, connectx-5, connectx-6, e810, "
+		 "rxe (UROCE_PROFILE)" },
 	{ .name = "timing",
 	  .key = 't',
 	  .arg = "late|random:SEED",
@@ -69,3 +69,13 @@ static const struct argp_option options[] = {
 };
 
 const struct argp settings_argp = { .options = options, .parser = parse };
+
+bool settings_check(const char *name)
+{
+	const char *timing = getenv("UROCE_TIMING");
+
+	if (!timing || !*timing || timing_is_valid(timing))
+		return true;
+	complain(name, "UROCE_TIMING is 'late' or 'random:SEED', not '%s'", timing);
+	return false;
+}

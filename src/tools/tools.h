@@ -9,6 +9,7 @@
 #define UROCE_TOOLS_TOOLS_H
 
 #include <argp.h>
+#include <stdbool.h>
 
 int cmd_run(int argc, char **argv);
 int cmd_env(int argc, char **argv);
@@ -20,6 +21,9 @@ void complain(const char *name, const char *format, ...) __attribute__((format(p
 
 /* settings.c: --devices, --profile and --timing, for use as an argp child. Sets UROCE_* in our own environment. */
 extern const struct argp settings_argp;
+
+/* False after one line on stderr if a setting, whoever made it, cannot be meant. */
+bool settings_check(const char *name);
 
 /* The names of the variables that settings_argp sets, NULL at the end. */
 extern const char *const settings_variables[];

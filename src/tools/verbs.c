@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/tools.h"
@@ -34,6 +35,23 @@ bool verbs_load(struct verbs *verbs, const char *path, const char *name)
 	if (!library)
 		complain(name, "cannot load uroce's library: %s", dlerror());
 	return library;
+}
+
+struct ibv_device **verbs_list_devices(const struct verbs *verbs, int *count, const char *name)
+{
+	struct ibv_device **list;
+	const char *devices = getenv("UROCE_DEVICES"), *profile = getenv("UROCE_PROFILE");
+
+	errno = 0;
+	list = verbs->get_device_list(count);
+	if (list && *count)
+		return list;
+	complain(name, "a program would see no device: %s (UROCE_DEVICES=%s UROCE_PROFILE=%s)",
+		 errno ? strerror(errno) : "the library's list is empty", devices ? devices : "",
+		 profile ? profile : "");
+	if (list)
+		verbs->free_device_list(list);
+	return NULL;
 }
 
 int verbs_query_device(struct ibv_context *context, struct ibv_device_attr_ex *attr)

@@ -23,6 +23,10 @@ struct verbs {
 /* Loads the library. False after one line on stderr in the name of the subcommand. */
 bool verbs_load(struct verbs *verbs, const char *path, const char *name);
 
+/* The devices that a program would see, to be freed by free_device_list, and how many. NULL after one line on stderr if
+ * there is none. */
+struct ibv_device **verbs_list_devices(const struct verbs *verbs, int *count, const char *name);
+
 /* ibv_query_device_ex and ibv_query_port as their macros call them: through the context. 0, or errno. */
 int verbs_query_device(struct ibv_context *context, struct ibv_device_attr_ex *attr);
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);

@@ -5,7 +5,7 @@
 # build tree, $HERE where the programs of these tests are. The last line of a script is: run_case "$@"
 
 set -eu
-unset LD_LIBRARY_PATH LD_PRELOAD UROCE_DEVICES UROCE_PROFILE UROCE_TIMING
+unset LD_LIBRARY_PATH LD_PRELOAD UROCE_DEVICES UROCE_PROFILE UROCE_RUNTIME_DIR UROCE_TIMING
 uroce=$BUILD/bin/uroce
 library=$(realpath "$BUILD/lib")/libibverbs.so.1
 

@@ -14,6 +14,13 @@ few_descriptors_are_noted() {
 	grep -q '^note *open files *100 descriptors' out || fail "$(cat out)"
 }
 
+unusable_runtime_directory_is_noted() {
+	mkdir -m 777 open
+	export UROCE_RUNTIME_DIR="$work/open"
+	status 0 "$uroce" doctor
+	grep -q "^note *device files *cannot be written to $work/open" out || fail "$(cat out)"
+}
+
 unfit_library_is_a_problem() {
 	install_in "$work"
 	cp "$HERE/other/libibverbs.so.1" lib/uroce/

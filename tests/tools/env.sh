@@ -47,10 +47,10 @@ settings_are_exported() {
 }
 
 dockerfile_lines_keep_the_images_path() {
-	LD_LIBRARY_PATH=/host UROCE_TIMING='a"b$c' "$uroce" env --dockerfile >out
+	LD_LIBRARY_PATH=/host UROCE_DEVICES='a"b$c' "$uroce" env --dockerfile >out
 	cat >expected <<-END
 		ENV LD_LIBRARY_PATH="$(dirname "$library")\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
-		ENV UROCE_TIMING="a\\"b\\\$c"
+		ENV UROCE_DEVICES="a\\"b\\\$c"
 	END
 	diff expected out
 }

@@ -185,16 +185,28 @@ script_without_interpreter_line_runs() {
 }
 
 settings_reach_the_program() {
-	status 0 "$uroce" run --timing=random:18446744073709551615 --devices=a=b -p c -- \
+	status 0 "$uroce" run --timing=random:18446744073709551615 --devices=a,b:lo -p rxe -- \
 		sh -c 'echo $UROCE_TIMING $UROCE_DEVICES $UROCE_PROFILE'
-	same settings 'random:18446744073709551615 a=b c' "$(cat out)"
+	same settings 'random:18446744073709551615 a,b:lo rxe' "$(cat out)"
+}
+
+settings_that_leave_no_device_are_refused() {
+	refused 125 'see no device.*UROCE_PROFILE=no-such-card' \
+		"$uroce" run --profile=no-such-card -- ibv_devices
+	refused 125 'see no device.*UROCE_DEVICES=,' "$uroce" run --devices=, -- ibv_devices
 }
 
 wrong_timing_is_refused() {
 	for timing in '' early random random: random:x random:1x random:18446744073709551616; do
 		status 125 "$uroce" run --timing="$timing" -- true
-		grep -q timing err || grep -q TIMING err || fail "--timing='$timing': $(cat err)"
+		grep -q UROCE_TIMING err || fail "--timing='$timing': $(cat err)"
 	done
+	export UROCE_TIMING=early
+	refused 125 UROCE_TIMING "$uroce" run -- true
+	unset UROCE_TIMING
+}
+
+wrong_options_are_refused() {
 	status 125 "$uroce" run
 	status 125 "$uroce" run --no-such-option -- true
 }

@@ -19,7 +19,8 @@ install: all
 demo:
 	@scripts/need build run
 	@echo "== build"
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory configure
+	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs uroce
 	@echo "== demo"
 	@scripts/demo $(BUILD)
 

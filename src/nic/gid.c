@@ -34,9 +34,9 @@ struct candidate {
 	unsigned place; /* as the kernel lists it */
 };
 
-/* IPv4 is looked for at an address of TEST-NET-1 (RFC 5737), IPv6 at one of the documentation prefix (RFC 3849): no host
- * has them, so only a default route leads there. Connecting a UDP socket sends nothing. */
-#define FAR_IPV4 0xc0000201
+/* IPv4 is looked for at an address of the class that was never given out, IPv6 at one of the documentation prefix
+ * (RFC 3849): only a default route leads there. Connecting a UDP socket sends nothing. */
+#define FAR_IPV4 0xf0000001
 static const struct in6_addr far_ipv6 = { .s6_addr = { 0x20, 0x01, 0x0d, 0xb8, [15] = 1 } };
 
 union ibv_gid gid_from_ipv4(uint32_t addr)

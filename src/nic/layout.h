@@ -71,6 +71,7 @@ struct nic_cqe {
 struct nic_rwqe {
 	struct nic_cqe cqe;
 	uint64_t wr_id;
+	uint64_t room; /* bytes of all SGEs */
 	uint32_t num_sge;
 	uint32_t reserved;
 	struct ibv_sge sge[]; /* the queue's max_sge */
@@ -104,7 +105,7 @@ enum nic_qp_attention {
 	NIC_ATT_ACCESS_ERR = 1 << 0, /* raise IBV_EVENT_QP_ACCESS_ERR, go to the error state */
 	NIC_ATT_REQ_ERR = 1 << 1,    /* raise IBV_EVENT_QP_REQ_ERR, go to the error state */
 	NIC_ATT_COMM_EST = 1 << 2,   /* raise IBV_EVENT_COMM_EST: a message arrived in RTR */
-	NIC_ATT_CQ_ERR = 1 << 3,     /* the receive CQ is in error: go to the error state */
+	NIC_ATT_FAILED = 1 << 3,     /* a receive failed, or its CQ is in error: go to the error state */
 };
 
 struct seg_qp {

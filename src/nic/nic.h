@@ -31,6 +31,8 @@ struct nic {
 	_Atomic bool orphan; /* true in a child that inherited us over fork */
 
 	struct table qps, cqs, srqs, mrs; /* index → private object */
+	pthread_mutex_t assist_lock;	  /* requests for assistance under way (local/assist.c) */
+	pthread_mutex_t atomic_lock;	  /* held over each atomic on our memory */
 	pthread_rwlock_t mr_lock;	  /* the helper's assisted copies read-hold it; deregistration write-holds it */
 	_Atomic uint32_t next_pd;
 

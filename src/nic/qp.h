@@ -50,17 +50,6 @@ struct nic_swqe {
 	struct ibv_sge sge[];
 };
 
-/* Why the WQE at the head is not being executed right now. */
-enum nic_wait {
-	NIC_WAIT_NONE,
-	NIC_WAIT_TURN,	 /* bytes or WQEs of the budget used up */
-	NIC_WAIT_RNR,
-	NIC_WAIT_RETRY,	 /* no response: retransmission timer */
-	NIC_WAIT_ASSIST, /* the target's helper was asked */
-	NIC_WAIT_PACE,	 /* UC, UD: the receiver's queue is empty */
-	NIC_WAIT_TIMING, /* UROCE_TIMING */
-};
-
 struct nic_qp {
 	struct nic *nic;
 	struct seg_qp *shared;
@@ -88,19 +77,26 @@ struct nic_qp {
 	_Atomic uint64_t sq_head; /* oldest position not given back; moved by the send CQ's consumer */
 	uint64_t sq_exec;     /* next to execute */
 	uint64_t sq_tail;     /* next to post */
+	uint64_t sq_claimed;  /* extended API: sq_tail when the batch is committed */
+	int batch_error;      /* extended API: why the batch cannot be committed */
+	uint32_t batch_count;
 
 	/* The WQE at sq_exec: reset when it is done. */
-	enum nic_wait wait;
-	uint64_t due;	      /* when to try again, ns; UINT64_MAX: when somebody wakes it */
+	uint64_t due;	      /* when to go on, CLOCK_MONOTONIC ns; 0: at once */
 	uint8_t rnr_left, retry_left;
 	bool started;	      /* retry counters are loaded */
 	uint32_t sq_psn;      /* of the next packet */
-	uint64_t paced_since; /* first time that the receiver was found empty since something was delivered; 0: not so */
+	uint64_t finish_at;   /* UROCE_TIMING: executed, to be completed at this time; 0: not so */
+	bool flush_receives;  /* error state: receives wait to be flushed until no visitor is left */
+	uint64_t flush_deadline;
+	bool drain_event;     /* SQD: raise IBV_EVENT_SQ_DRAINED when the WQE at the head is done */
 	struct transport_state *ts; /* the transport's, from connect to disconnect */
 	const struct transport *transport;
 
-	struct list of_deferred; /* nic->deferred; under nic->lock */
+	struct list of_deferred; /* nic->deferred; this and the next three under nic->lock */
 	bool is_deferred;
+	uint64_t poller_due; /* when a poller of the send CQ may run it */
+	uint64_t helper_due; /* when the helper takes it, if no poller has run it by then */
 	_Atomic uint32_t refs; /* helper and pollers that run it */
 };
 
@@ -144,6 +140,9 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 int nic_qp_commit(struct nic_qp *qp);
 void nic_qp_abort(struct nic_qp *qp);
 
+/* Where a WQE's inline data stand. */
+void *nic_swqe_inline(const struct nic_qp *qp, struct nic_swqe *wqe);
+
 static inline struct nic_swqe *qp_swqe(struct nic_qp *qp, uint64_t position)
 {
 	return (struct nic_swqe *)(qp->sq + (position & ((1u << qp->sq_log2) - 1)) * qp->sq_stride);
@@ -154,7 +153,13 @@ void nic_qp_attend(struct nic_qp *qp);
 
 /* Moves a QP to the error state and flushes it; lock held. */
 void nic_qp_fail(struct nic_qp *qp);
-/* The same for all that complete into CQ `cq`. */
+/* Changes the state, also as initiators see it; lock held. */
+void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state);
+/* Completes all undelivered receives with WR_FLUSH_ERR; lock held, in the error state. all: nobody is visiting, so also
+ * those that a taker began. */
+void nic_qp_flush_receives(struct nic_qp *qp, bool all);
+void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type);
+/* Moves to the error state all that complete into CQ `cq`. */
 void nic_qp_fail_users(struct nic *nic, uint32_t cq);
 
 /* A reference that keeps the QP from being destroyed; NULL if there is none of this index. */

@@ -145,9 +145,12 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 
 		wqe->wr_id = wr->wr_id;
 		wqe->num_sge = (uint32_t)wr->num_sge;
+		wqe->room = 0;
 		wqe->cqe.reserved = 0;
-		if (wr->num_sge)
-			memcpy(wqe->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
+		for (uint32_t i = 0; i < wqe->num_sge; i++) {
+			wqe->sge[i] = wr->sg_list[i];
+			wqe->room += wr->sg_list[i].length;
+		}
 		publish_slot(rq, slot);
 	}
 	pthread_mutex_unlock(&rq->lock);
@@ -176,10 +179,9 @@ bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot)
 
 void nic_rq_reset(struct nic_rq *rq)
 {
-	uint64_t position;
 	uint32_t left;
 
-	while (rq_take(rq->nic->seg, rq->shared, 0, &position, &left) >= 0)
+	while (rq_take(rq->nic->seg, rq->shared, 0, 0, &left) >= 0)
 		;
 	pthread_mutex_lock(&rq->lock);
 	rq->free_count = rq->max_wr;
@@ -190,7 +192,7 @@ void nic_rq_reset(struct nic_rq *rq)
 	pthread_mutex_unlock(&rq->lock);
 }
 
-int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t *position, uint32_t *left)
+int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t need, uint32_t *left)
 {
 	for (;;) {
 		uint64_t head = atomic_load_explicit(&rq->head, memory_order_acquire);
@@ -199,15 +201,16 @@ int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t
 
 		if (word_lap(word) != rq_lap(rq, head) || !word_state(word)) {
 			if (atomic_load_explicit(&rq->head, memory_order_acquire) == head)
-				return -1;
+				return RQ_EMPTY;
 			continue;
 		}
 		if (word_state(word) == NIC_FIFO_AVAILABLE) {
 			uint32_t slot = word & SLOT_MASK;
 
+			if (need && rq_wqe(seg, rq, slot)->room < need)
+				return RQ_TOO_SHORT;
 			if (!atomic_compare_exchange_strong(at, &word, make_word(rq_lap(rq, head), taker, NIC_FIFO_TAKEN, slot)))
 				continue;
-			*position = head;
 			*left = (uint32_t)(atomic_load_explicit(&rq->tail, memory_order_relaxed) - (head + 1));
 			atomic_compare_exchange_strong(&rq->head, &head, head + 1);
 			return (int)slot;

@@ -53,9 +53,10 @@ void nic_rq_repost(struct nic_rq *rq, uint32_t slot);
 /* Forgets everything posted (RESET). Nobody is visiting. */
 void nic_rq_reset(struct nic_rq *rq);
 
-/* The initiator's side. Takes the oldest available WQE for taker (a QPN): its slot, or -1 when there is none.
- * *left: how many remain available. */
-int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t *position, uint32_t *left);
+/* The initiator's side. Takes the oldest available WQE for taker (a QPN): its slot, RQ_EMPTY when there is none, or
+ * RQ_TOO_SHORT, without taking it, when it has room for less than need bytes. *left: how many remain available. */
+enum { RQ_EMPTY = -1, RQ_TOO_SHORT = -2 };
+int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t need, uint32_t *left);
 
 /* Writes the CQE of a WQE that was taken; wr_id and timestamp are filled in. Publish it afterwards. */
 void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe);

@@ -71,6 +71,12 @@ int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
 	return error;
 }
 
+void segment_destroy(struct nic_segment *seg, int fd, uint64_t size)
+{
+	munmap(seg, size);
+	close(fd);
+}
+
 int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t length)
 {
 	uint64_t start = (uint64_t)((const uint8_t *)ptr - (const uint8_t *)seg);
@@ -179,7 +185,7 @@ void arena_free(struct arena *arena, uint64_t offset, uint64_t length, int visit
 	block->class = class_of(length);
 	pthread_mutex_lock(&arena->lock);
 	if (visited) {
-		counter_add(&arena->seg->counters.quarantined, length);
+		counter_add(&arena->seg->counters.quarantined, 1ull << (block->class + ARENA_MIN_LOG2));
 		block->next = arena->quarantine;
 		arena->quarantine = block;
 	} else {
@@ -188,18 +194,32 @@ void arena_free(struct arena *arena, uint64_t offset, uint64_t length, int visit
 	pthread_mutex_unlock(&arena->lock);
 }
 
-void arena_release_quarantine(struct arena *arena)
+struct arena_block *arena_take_quarantine(struct arena *arena)
 {
 	pthread_mutex_lock(&arena->lock);
-	struct arena_block *block = arena->quarantine;
+	struct arena_block *blocks = arena->quarantine;
 
 	arena->quarantine = NULL;
-	atomic_store_explicit(&arena->seg->counters.quarantined, 0, memory_order_relaxed);
-	while (block) {
-		struct arena_block *next = block->next;
+	pthread_mutex_unlock(&arena->lock);
+	return blocks;
+}
 
-		make_free(arena, block);
-		block = next;
+void arena_end_quarantine(struct arena *arena, struct arena_block *blocks, int over)
+{
+	if (!blocks)
+		return;
+	pthread_mutex_lock(&arena->lock);
+	while (blocks) {
+		struct arena_block *next = blocks->next;
+
+		if (over) {
+			atomic_fetch_sub(&arena->seg->counters.quarantined, 1ull << (blocks->class + ARENA_MIN_LOG2));
+			make_free(arena, blocks);
+		} else {
+			blocks->next = arena->quarantine;
+			arena->quarantine = blocks;
+		}
+		blocks = next;
 	}
 	pthread_mutex_unlock(&arena->lock);
 }

@@ -24,6 +24,9 @@ struct arena {
 /* Creates the memfd and maps it; the largest size that the address space allows. 0, or errno. */
 int segment_create(struct nic_segment **seg, int *fd, uint64_t *size);
 
+/* Unmaps and closes: the end of the process's life for its peers. */
+void segment_destroy(struct nic_segment *seg, int fd, uint64_t size);
+
 /* Makes sure that the pages of [ptr, ptr + length) exist, so that no access can fail later. 0, or ENOMEM. */
 int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t length);
 
@@ -36,7 +39,9 @@ uint64_t arena_alloc(struct arena *arena, uint64_t length);
 /* Gives memory back. With visited true a stopped visitor may still write there: it is kept until that is over. */
 void arena_free(struct arena *arena, uint64_t offset, uint64_t length, int visited);
 
-/* Called with nobody visiting us: what was quarantined can be used again. */
-void arena_release_quarantine(struct arena *arena);
+/* For visits_over: the blocks in quarantine when the look at the visits began; afterwards they can be used again if it
+ * found that all visits are over, else they go on waiting. */
+struct arena_block *arena_take_quarantine(struct arena *arena);
+void arena_end_quarantine(struct arena *arena, struct arena_block *blocks, int over);
 
 #endif

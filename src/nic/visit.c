@@ -75,6 +75,7 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 {
 	uint64_t deadline = timeout ? nic_now() + timeout : 0;
 	uint32_t self = nic->seg->hdr.primary_slot;
+	struct arena_block *quarantine = arena_take_quarantine(&nic->arena);
 	bool over = true;
 
 	/* Pairs with the fence in visit_enter: our look at the visits comes after what we made unreachable. */
@@ -87,7 +88,9 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 			_Atomic uint64_t *word = &visitor->seg->visits[i].word;
 			uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
 
-			if (seen && (seen & SLOT_MASK) == self && !word_changes(word, seen, visitor, deadline)) {
+			/* Our own threads use our memory whomever they visit. */
+			if (seen && (visitor->seg == nic->seg || (seen & SLOT_MASK) == self) &&
+			    !word_changes(word, seen, visitor, deadline)) {
 				if (pid)
 					*pid = visitor->seg->hdr.pid;
 				over = false;
@@ -95,6 +98,7 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 		}
 	}
 	pthread_mutex_unlock(&nic->visitors_lock);
+	arena_end_quarantine(&nic->arena, quarantine, over);
 	return over;
 }
 

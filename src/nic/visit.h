@@ -26,7 +26,8 @@ void visit_leave(struct seg_visit *visit);
 void visitor_add(struct nic *nic, struct visitor *visitor);
 void visitor_remove(struct nic *nic, struct visitor *visitor);
 
-/* Waits until every visit of ours that was going on when called is over, timeout ns at most (0: only looks). True when
+/* Waits until every visit of us, and every visit that our own threads make anywhere, that was going on when called is
+ * over, timeout ns at most (0: only looks). True when
  * that is so; false when a visitor is still there, in *pid if that is wanted. Visits of dead processes are over. */
 bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid);
 

@@ -1,0 +1,728 @@
+/* SPDX-License-Identifier: MIT */
+/* Attaching. See attach.h; the order of steps and what a crash in between leaves: docs/protocols.md. */
+#include "local/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "local/assist.h"
+#include "local/initiator.h"
+#include "local/memory.h"
+#include "nic/life.h"
+
+#define BACKLOG	    128
+#define SUSPICION   1000000000ull /* ns: for how long a lock may outlive its process's sockets */
+#define MAX_ASKED   16		  /* answers that surely fit into a socket's buffer */
+
+enum endpoint_kind { LISTENING, ACCEPTED, CONNECTED };
+
+struct endpoint {
+	enum endpoint_kind kind;
+	int fd;
+	uint32_t slot;	   /* LISTENING: ours; CONNECTED: theirs */
+	struct peer *peer; /* whose process is at the other end, once it is known; holds a reference */
+	struct list of_attach;
+};
+
+struct attach {
+	pthread_mutex_t lock;
+	pthread_cond_t resolved; /* an attempt has ended */
+	struct peer *by_slot[NIC_SLOTS];
+	struct endpoint *attempts[NIC_SLOTS]; /* HELLO sent, no answer yet */
+	enum cause_code refusals[NIC_SLOTS];  /* how the last attempt ended, until somebody has read it */
+	struct list peers, endpoints, suspects; /* suspects: struct suspect */
+	struct peer self;
+};
+
+struct suspect {
+	struct list node;
+	struct peer *peer;
+	uint64_t until;
+};
+
+static socklen_t slot_address(uint32_t slot, struct sockaddr_un *address)
+{
+	memset(address, 0, sizeof(*address));
+	address->sun_family = AF_UNIX;
+	/* An abstract name: starts with a zero byte. */
+	int n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "uroce/%u", slot);
+
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+struct peer *attach_self(struct nic *nic)
+{
+	return &nic->attach->self;
+}
+
+static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, int fd, uint32_t slot)
+{
+	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = endpoint};
+
+	if (!endpoint)
+		return NULL;
+	endpoint->kind = kind;
+	endpoint->fd = fd;
+	endpoint->slot = slot;
+	if (epoll_ctl(nic->epoll, EPOLL_CTL_ADD, fd, &event)) {
+		free(endpoint);
+		return NULL;
+	}
+	list_add_tail(&nic->attach->endpoints, &endpoint->of_attach);
+	return endpoint;
+}
+
+static int claim_slot(struct nic *nic, uint32_t n)
+{
+	struct attach *attach = nic->attach;
+	/* Where to begin looking differs from process to process, so that a QPN is slow to be reused. */
+	uint32_t start = (uint32_t)(nic->seg->hdr.instance % (NIC_SLOTS - 1));
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int error = ENOSPC;
+
+	if (fd < 0)
+		return errno;
+	for (uint32_t i = 0; i < NIC_SLOTS - 1; i++) {
+		uint32_t slot = 1 + (start + i) % (NIC_SLOTS - 1);
+		struct sockaddr_un address;
+		socklen_t length = slot_address(slot, &address);
+
+		if (bind(fd, (struct sockaddr *)&address, length)) {
+			error = errno;
+			if (error == EADDRINUSE)
+				continue;
+			break;
+		}
+		if (listen(fd, BACKLOG)) {
+			error = errno;
+			break;
+		}
+		atomic_store(&nic->seg->hdr.slots[n], slot);
+		if (!n)
+			nic->seg->hdr.primary_slot = attach->self.primary_slot = slot;
+		if (!endpoint_add(nic, LISTENING, fd, slot)) {
+			error = ENOMEM;
+			break;
+		}
+		attach->by_slot[slot] = &attach->self;
+		atomic_store_explicit(&nic->seg->hdr.slot_count, n + 1, memory_order_release);
+		return 0;
+	}
+	close(fd);
+	return error;
+}
+
+int attach_own_slot(struct nic *nic, uint32_t n)
+{
+	int error = 0;
+
+	pthread_mutex_lock(&nic->attach->lock);
+	for (uint32_t have = atomic_load(&nic->seg->hdr.slot_count); !error && have <= n; have++)
+		error = claim_slot(nic, have);
+	pthread_mutex_unlock(&nic->attach->lock);
+	return error;
+}
+
+int attach_start(struct nic *nic)
+{
+	struct attach *attach = calloc(1, sizeof(*attach));
+	pthread_condattr_t monotonic;
+
+	if (!attach)
+		return ENOMEM;
+	pthread_mutex_init(&attach->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&attach->resolved, &monotonic);
+	list_init(&attach->peers);
+	list_init(&attach->endpoints);
+	list_init(&attach->suspects);
+	attach->self = (struct peer){
+		.visitor = {.seg = nic->seg, .seg_fd = -1},
+		.target = target_self(nic),
+		.instance = nic->seg->hdr.instance,
+		.pid = getpid(),
+		.is_self = true,
+		.cma = true,
+		.conn = -1,
+	};
+	nic->attach = attach;
+	visitor_add(nic, &attach->self.visitor);
+
+	int error = attach_own_slot(nic, 0);
+
+	if (error)
+		attach_stop(nic);
+	return error;
+}
+
+void attach_lock(struct nic *nic)
+{
+	pthread_mutex_lock(&nic->attach->lock);
+}
+
+void attach_unlock(struct nic *nic)
+{
+	pthread_mutex_unlock(&nic->attach->lock);
+}
+
+static void peer_free(struct nic *nic, struct peer *peer)
+{
+	assist_forget(nic, peer);
+	munmap(peer->visitor.seg, peer->size);
+	close(peer->visitor.seg_fd);
+	close(peer->target.doorbell);
+	free(peer);
+}
+
+void attach_stop(struct nic *nic)
+{
+	struct attach *attach = nic->attach;
+
+	list_for_each_safe(node, tmp, &attach->endpoints) {
+		struct endpoint *endpoint = list_entry(node, struct endpoint, of_attach);
+
+		close(endpoint->fd);
+		free(endpoint);
+	}
+	list_for_each_safe(node, tmp, &attach->suspects)
+		free(list_entry(node, struct suspect, node));
+	list_for_each_safe(node, tmp, &attach->peers) {
+		struct peer *peer = list_entry(node, struct peer, of_attach);
+
+		if (nic_is_orphan(nic)) { /* its mapping was not inherited, and who uses the structure may still look */
+			close(peer->visitor.seg_fd);
+			close(peer->target.doorbell);
+		} else {
+			peer_free(nic, peer);
+		}
+	}
+	if (!nic_is_orphan(nic)) {
+		pthread_cond_destroy(&attach->resolved);
+		pthread_mutex_destroy(&attach->lock);
+		free(attach);
+		nic->attach = NULL;
+	}
+}
+
+/* Sends a message with up to two descriptors. */
+static int send_message(int fd, const struct message *message, const int *fds, int count)
+{
+	union {
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	struct iovec iov = {.iov_base = (void *)message, .iov_len = sizeof(*message)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (count) {
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
+
+		struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+		memcpy(CMSG_DATA(cmsg), fds, (size_t)count * sizeof(int));
+	}
+	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*message) ? 0 : errno ? errno : EIO;
+}
+
+/* Receives one; fds: two, -1 where none came. 0; EAGAIN; ECONNRESET at the end; EPROTO for what is no message. */
+static int receive_message(int fd, struct message *message, int *fds)
+{
+	union {
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {.iov_base = message, .iov_len = sizeof(*message)};
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int got = 0;
+
+	fds[0] = fds[1] = -1;
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? EAGAIN : ECONNRESET;
+	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
+		if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= cmsg->cmsg_len; i++) {
+			int received;
+
+			memcpy(&received, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
+			if (got < 2)
+				fds[got++] = received;
+			else
+				close(received);
+		}
+	}
+	if (!n)
+		return ECONNRESET;
+	/* magic and version come first in every version. */
+	if (n < (ssize_t)offsetof(struct message, type) || message->magic != NIC_MAGIC)
+		return EPROTO;
+	if (message->version == NIC_LAYOUT_VERSION && n != (ssize_t)sizeof(*message))
+		return EPROTO;
+	return 0;
+}
+
+static void close_fds(const int *fds)
+{
+	for (int i = 0; i < 2; i++) {
+		if (fds[i] >= 0)
+			close(fds[i]);
+	}
+}
+
+static struct message introduction(struct nic *nic, enum message_type type)
+{
+	return (struct message){
+		.magic = NIC_MAGIC,
+		.version = NIC_LAYOUT_VERSION,
+		.type = type,
+		.instance = nic->seg->hdr.instance,
+		.size = nic->seg->hdr.size,
+		.primary_slot = nic->seg->hdr.primary_slot,
+	};
+}
+
+/* Maps a segment whose owner cannot make our accesses fail: it is sealed against shrinking. */
+static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (fstat(fd, &st) || seals < 0 || !(seals & F_SEAL_SHRINK) || (uint64_t)st.st_size != size ||
+	    size < sizeof(struct nic_segment))
+		return NULL;
+
+	struct nic_segment *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	if (seg == MAP_FAILED)
+		return NULL;
+	madvise(seg, size, MADV_DONTFORK);
+	if (seg->hdr.magic != NIC_MAGIC || seg->hdr.version != NIC_LAYOUT_VERSION || seg->hdr.instance != instance) {
+		munmap(seg, size);
+		return NULL;
+	}
+	return seg;
+}
+
+/* Lock held. The peer that an introduction names, made if it is new; the descriptors are its or closed. */
+static struct peer *know(struct nic *nic, const struct message *message, int *fds, pid_t pid, enum cause_code *why)
+{
+	struct attach *attach = nic->attach;
+
+	*why = CAUSE_ATTACH_FAILED;
+	if (message->instance == nic->seg->hdr.instance) {
+		/* Ourselves, by a slot that we had not entered yet. Closing a copy of our segment's descriptor would end our
+		 * life lock, so it is never sent to ourselves. */
+		close_fds(fds);
+		return &attach->self;
+	}
+	list_for_each(node, &attach->peers) {
+		struct peer *peer = list_entry(node, struct peer, of_attach);
+
+		if (peer->instance == message->instance) {
+			close_fds(fds);
+			return peer;
+		}
+	}
+
+	struct nic_segment *seg = fds[0] >= 0 && fds[1] >= 0 ? map_segment(fds[0], message->size, message->instance) : NULL;
+	struct peer *peer = seg ? calloc(1, sizeof(*peer)) : NULL;
+
+	if (!peer) {
+		if (seg)
+			munmap(seg, message->size);
+		close_fds(fds);
+		return NULL;
+	}
+	peer->visitor.seg = seg;
+	peer->visitor.seg_fd = fds[0];
+	peer->target = (struct target){.seg = seg, .doorbell = fds[1]};
+	peer->instance = message->instance;
+	peer->size = message->size;
+	peer->primary_slot = message->primary_slot;
+	peer->pid = pid;
+	peer->conn = -1;
+	list_init(&peer->asks);
+	atomic_store(&peer->cma, memory_probe(peer));
+	list_add_tail(&attach->peers, &peer->of_attach);
+	/* From here on our waits for visits look at this process too: before it gets our segment in the answer. */
+	visitor_add(nic, &peer->visitor);
+	return peer;
+}
+
+/* Lock held. Enters the slots that a peer has now. */
+static void enter_slots(struct attach *attach, struct peer *peer)
+{
+	struct seg_header *hdr = &peer->visitor.seg->hdr;
+	uint32_t count = atomic_load_explicit(&hdr->slot_count, memory_order_acquire);
+
+	for (uint32_t i = 0; i < count && i < NIC_OWN_SLOTS; i++) {
+		uint32_t slot = atomic_load(&hdr->slots[i]);
+
+		if (slot && slot < NIC_SLOTS)
+			attach->by_slot[slot] = peer;
+	}
+}
+
+static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
+{
+	struct attach *attach = nic->attach;
+	struct sockaddr_un address;
+	socklen_t length = slot_address(slot, &address);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0) {
+		*why = CAUSE_ATTACH_FAILED;
+		return;
+	}
+	if (connect(fd, (struct sockaddr *)&address, length)) {
+		/* EAGAIN: its backlog is full, it will be tried again. */
+		*why = errno == EAGAIN ? CAUSE_NONE : CAUSE_PEER_ABSENT;
+		close(fd);
+		return;
+	}
+
+	struct message hello = introduction(nic, MESSAGE_HELLO);
+	struct endpoint *endpoint = endpoint_add(nic, CONNECTED, fd, slot);
+
+	if (!endpoint || send_message(fd, &hello, (int[]){nic->seg_fd, nic->doorbell}, 2)) {
+		*why = CAUSE_ATTACH_FAILED;
+		if (endpoint)
+			list_del(&endpoint->of_attach);
+		free(endpoint);
+		close(fd);
+		return;
+	}
+	*why = CAUSE_NONE;
+	attach->attempts[slot] = endpoint;
+}
+
+struct peer *attach_get(struct nic *nic, uint32_t slot, uint64_t wait, enum cause_code *why)
+{
+	struct attach *attach = nic->attach;
+	uint64_t deadline = nic_now() + wait;
+	struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u), .tv_nsec = (long)(deadline % 1000000000u)};
+	struct peer *peer;
+
+	*why = CAUSE_PEER_ABSENT;
+	if (!slot || slot >= NIC_SLOTS)
+		return NULL;
+	pthread_mutex_lock(&attach->lock);
+	for (bool begun = false;;) {
+		peer = attach->by_slot[slot];
+		if (peer && !atomic_load(&peer->dead)) {
+			atomic_fetch_add(&peer->refs, 1);
+			*why = CAUSE_NONE;
+			break;
+		}
+		peer = NULL;
+		*why = attach->refusals[slot];
+		attach->refusals[slot] = CAUSE_NONE;
+		if (*why)
+			break;
+		if (!attach->attempts[slot]) {
+			if (begun)
+				break; /* it ended with nothing */
+			begin_attempt(nic, slot, why);
+			begun = true;
+			if (*why)
+				break;
+		}
+		if (!wait || pthread_cond_timedwait(&attach->resolved, &attach->lock, &until) == ETIMEDOUT) {
+			*why = CAUSE_NONE;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&attach->lock);
+	return peer;
+}
+
+void attach_put(struct nic *nic, struct peer *peer)
+{
+	if (atomic_fetch_sub(&peer->refs, 1) == 1 && atomic_load(&peer->dead))
+		nic_ring_doorbell(nic);
+}
+
+/* Ends a connection; lock held. */
+static void endpoint_close(struct nic *nic, struct endpoint *endpoint, enum cause_code refusal)
+{
+	struct attach *attach = nic->attach;
+	struct peer *peer = endpoint->peer;
+
+	if (endpoint->kind == CONNECTED && attach->attempts[endpoint->slot] == endpoint) {
+		attach->attempts[endpoint->slot] = NULL;
+		attach->refusals[endpoint->slot] = refusal;
+		pthread_cond_broadcast(&attach->resolved);
+	}
+	list_del(&endpoint->of_attach);
+	close(endpoint->fd);
+	if (peer) {
+		struct suspect *suspect = calloc(1, sizeof(*suspect));
+
+		if (peer->conn == endpoint->fd) {
+			peer->conn = -1;
+			assist_lost(nic, peer);
+		}
+		if (suspect) {
+			*suspect = (struct suspect){.peer = peer, .until = nic_now() + SUSPICION};
+			list_add_tail(&attach->suspects, &suspect->node); /* takes over the endpoint's reference */
+		}
+	}
+	free(endpoint);
+}
+
+static void accept_one(struct nic *nic, struct endpoint *listening)
+{
+	int fd = accept4(listening->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	pthread_mutex_lock(&nic->attach->lock);
+	if (!endpoint_add(nic, ACCEPTED, fd, 0))
+		close(fd);
+	pthread_mutex_unlock(&nic->attach->lock);
+}
+
+/* HELLO: look who it is, know it, answer with who we are. */
+static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint, const struct message *hello, int *fds)
+{
+	struct message answer = introduction(nic, MESSAGE_WELCOME);
+	struct ucred cred = {0};
+	socklen_t length = sizeof(cred);
+	enum cause_code why = CAUSE_NONE;
+	struct peer *peer = NULL;
+
+	getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length);
+	if (hello->version != NIC_LAYOUT_VERSION)
+		why = CAUSE_PEER_OTHER_VERSION;
+	else if (cred.uid != geteuid())
+		why = CAUSE_PEER_OTHER_USER;
+	if (why)
+		close_fds(fds);
+	else
+		peer = know(nic, hello, fds, cred.pid, &why);
+	if (!peer) {
+		answer.type = MESSAGE_REFUSED;
+		answer.value = why;
+		send_message(endpoint->fd, &answer, NULL, 0);
+		return why;
+	}
+	enter_slots(nic->attach, peer);
+	if (send_message(endpoint->fd, &answer, (int[]){nic->seg_fd, nic->doorbell}, 2))
+		return CAUSE_ATTACH_FAILED;
+	endpoint->peer = peer;
+	atomic_fetch_add(&peer->refs, 1);
+	return CAUSE_NONE;
+}
+
+/* WELCOME: the answer to our HELLO. */
+static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint, const struct message *message, int *fds)
+{
+	struct attach *attach = nic->attach;
+	struct ucred cred = {0};
+	socklen_t length = sizeof(cred);
+	enum cause_code why = CAUSE_NONE;
+	struct peer *peer = NULL;
+
+	getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length);
+	if (message->version != NIC_LAYOUT_VERSION)
+		why = CAUSE_PEER_OTHER_VERSION;
+	else if (cred.uid != geteuid())
+		why = CAUSE_PEER_OTHER_USER;
+	if (why)
+		close_fds(fds);
+	else
+		peer = know(nic, message, fds, cred.pid, &why);
+	if (!peer)
+		return why;
+	enter_slots(attach, peer);
+	attach->by_slot[endpoint->slot] = peer;
+	endpoint->peer = peer;
+	atomic_fetch_add(&peer->refs, 1);
+	if (peer->conn < 0)
+		peer->conn = endpoint->fd;
+	attach->attempts[endpoint->slot] = NULL;
+	pthread_cond_broadcast(&attach->resolved);
+	return CAUSE_NONE;
+}
+
+/* One message of an endpoint; false when there is none (any more). */
+static bool serve_one(struct nic *nic, struct endpoint *endpoint)
+{
+	struct message message;
+	int fds[2];
+	int error = receive_message(endpoint->fd, &message, fds);
+	enum cause_code refusal = CAUSE_PEER_SILENT;
+	struct peer *arrived = NULL;
+
+	if (error == EAGAIN)
+		return false;
+	pthread_mutex_lock(&nic->attach->lock);
+	if (!error && !endpoint->peer && endpoint->kind == ACCEPTED && message.type == MESSAGE_HELLO) {
+		refusal = welcome(nic, endpoint, &message, fds);
+		error = refusal != CAUSE_NONE;
+		arrived = endpoint->peer;
+	} else if (!error && !endpoint->peer && endpoint->kind == CONNECTED && message.type == MESSAGE_WELCOME) {
+		refusal = welcomed(nic, endpoint, &message, fds);
+		error = refusal != CAUSE_NONE;
+		arrived = endpoint->peer;
+	} else {
+		close_fds(fds);
+		if (!error && message.type == MESSAGE_REFUSED)
+			refusal = (enum cause_code)message.value;
+		else if (!error && message.version != NIC_LAYOUT_VERSION)
+			refusal = CAUSE_PEER_OTHER_VERSION;
+		if (!endpoint->peer)
+			error = EPROTO;
+	}
+	if (error)
+		endpoint_close(nic, endpoint, refusal);
+	pthread_mutex_unlock(&nic->attach->lock);
+	if (error)
+		return false;
+	if (arrived)
+		initiator_peer_arrived(nic, arrived);
+	else if (message.type == MESSAGE_ASSIST && endpoint->kind == ACCEPTED) {
+		struct message answer = introduction(nic, MESSAGE_ASSISTED);
+
+		assist_serve(nic, endpoint->peer, &message, &answer);
+		send_message(endpoint->fd, &answer, NULL, 0);
+	} else if (message.type == MESSAGE_ASSISTED && endpoint->kind == CONNECTED) {
+		atomic_fetch_sub(&endpoint->peer->asked, 1);
+		assist_answered(nic, endpoint->peer, &message);
+	}
+	return true;
+}
+
+void attach_serve(struct nic *nic, struct endpoint *endpoint)
+{
+	if (endpoint->kind == LISTENING) {
+		accept_one(nic, endpoint);
+		return;
+	}
+	/* A few, then the others' turn: epoll is level-triggered. */
+	for (int i = 0; i < MAX_ASKED && serve_one(nic, endpoint); i++)
+		;
+}
+
+/* A process has ended: nobody finds it any more, and what it may have left half done is repaired. Lock held. */
+static void declare_dead(struct nic *nic, struct peer *peer)
+{
+	struct attach *attach = nic->attach;
+
+	atomic_store(&peer->dead, true);
+	for (uint32_t slot = 0; slot < NIC_SLOTS; slot++) {
+		if (attach->by_slot[slot] == peer)
+			attach->by_slot[slot] = NULL;
+	}
+	visitor_remove(nic, &peer->visitor);
+	counter_add(&nic->seg->counters.peers_died, 1);
+}
+
+uint64_t attach_bury(struct nic *nic)
+{
+	struct attach *attach = nic->attach;
+	struct list died, unused;
+	uint64_t next = UINT64_MAX;
+
+	list_init(&died);
+	list_init(&unused);
+	pthread_mutex_lock(&attach->lock);
+	list_for_each_safe(node, tmp, &attach->suspects) {
+		struct suspect *suspect = list_entry(node, struct suspect, node);
+		struct peer *peer = suspect->peer;
+		bool dead = atomic_load(&peer->dead);
+
+		if (!dead && life_is_alive(peer->visitor.seg_fd)) {
+			if (nic_now() < suspect->until) { /* its descriptors are being closed one by one */
+				next = nic_now() + 1000000;
+				continue;
+			}
+			list_del(&suspect->node);
+			atomic_fetch_sub(&peer->refs, 1);
+			free(suspect);
+			continue;
+		}
+		if (!dead)
+			declare_dead(nic, peer);
+		list_del(&suspect->node);
+		if (dead) {
+			atomic_fetch_sub(&peer->refs, 1);
+			free(suspect);
+		} else {
+			list_add_tail(&died, &suspect->node);
+		}
+	}
+	pthread_mutex_unlock(&attach->lock);
+
+	list_for_each_safe(node, tmp, &died) {
+		struct suspect *suspect = list_entry(node, struct suspect, node);
+
+		assist_lost(nic, suspect->peer);
+		initiator_peer_died(nic, suspect->peer);
+		atomic_fetch_sub(&suspect->peer->refs, 1);
+		free(suspect);
+	}
+
+	pthread_mutex_lock(&attach->lock);
+	list_for_each_safe(node, tmp, &attach->peers) {
+		struct peer *peer = list_entry(node, struct peer, of_attach);
+
+		if (atomic_load(&peer->dead) && !atomic_load(&peer->refs)) {
+			list_del(&peer->of_attach);
+			list_add_tail(&unused, &peer->of_attach);
+		}
+	}
+	pthread_mutex_unlock(&attach->lock);
+	list_for_each_safe(node, tmp, &unused) {
+		struct peer *peer = list_entry(node, struct peer, of_attach);
+
+		visits_to_over(nic, peer->primary_slot);
+		peer_free(nic, peer);
+	}
+	return next;
+}
+
+int attach_ask(struct nic *nic, struct peer *peer, struct message *message)
+{
+	struct attach *attach = nic->attach;
+	enum cause_code why;
+	int error = EAGAIN;
+
+	message->magic = NIC_MAGIC;
+	message->version = NIC_LAYOUT_VERSION;
+	message->type = MESSAGE_ASSIST;
+	message->instance = nic->seg->hdr.instance;
+	pthread_mutex_lock(&attach->lock);
+	if (atomic_load(&peer->dead)) {
+		error = ECONNRESET;
+	} else if (peer->conn < 0) {
+		/* It knows us by its own connection; for asking we need one too. */
+		if (!attach->attempts[peer->primary_slot])
+			begin_attempt(nic, peer->primary_slot, &why);
+	} else if (atomic_load(&peer->asked) < MAX_ASKED) {
+		error = send_message(peer->conn, message, NULL, 0);
+		if (!error)
+			atomic_fetch_add(&peer->asked, 1);
+	}
+	pthread_mutex_unlock(&attach->lock);
+	return error;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* The helper thread. See helper.h. */
+#include "nic/helper.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "local/attach.h"
+#include "nic/attention.h"
+#include "nic/requester.h"
+
+#define EVENTS 32
+
+/* Waits until `until` (CLOCK_MONOTONIC ns). */
+static int wait_for_events(int epoll, struct epoll_event *events, uint64_t until)
+{
+	static bool coarse; /* only the helper's threads come here, and they learn the same */
+	struct timespec timeout, *limit = NULL;
+	uint64_t now = nic_now();
+	int n = -1;
+
+	if (until != UINT64_MAX) {
+		uint64_t left = until > now ? until - now : 0;
+
+		timeout = (struct timespec){.tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u)};
+		limit = &timeout;
+	}
+	if (!coarse) {
+		n = epoll_pwait2(epoll, events, EVENTS, limit, NULL);
+		coarse = n < 0 && (errno == ENOSYS || errno == EPERM); /* before Linux 5.11, or a filter that does not know it */
+	}
+	if (coarse)
+		n = epoll_wait(epoll, events, EVENTS,
+			       limit ? (int)(limit->tv_sec * 1000 + (limit->tv_nsec + 999999) / 1000000) : -1);
+	return n;
+}
+
+static void *helper(void *arg)
+{
+	struct nic *nic = arg;
+	struct epoll_event events[EVENTS];
+
+	while (!atomic_load(&nic->helper_stop)) {
+		/* Whoever defers work after we looked at the list finds 0 here, or the time that we go to sleep until, and rings
+		 * if its work is due before that. */
+		atomic_store(&nic->helper_wakes_at, 0);
+		uint64_t until = requester_run_due(nic), other = attach_bury(nic);
+
+		if (other < until)
+			until = other;
+		atomic_store(&nic->helper_wakes_at, until);
+		/* Deferred between our look and this store: its due time was compared with 0, so look again. */
+		uint64_t again = requester_next_due(nic);
+
+		if (again < until)
+			continue;
+
+		int n = wait_for_events(nic->epoll, events, until);
+		bool attention = false;
+
+		for (int i = 0; i < n; i++) {
+			uint64_t rings;
+
+			if (events[i].data.ptr)
+				attach_serve(nic, events[i].data.ptr);
+			else
+				attention = read(nic->doorbell, &rings, sizeof(rings)) == sizeof(rings);
+		}
+		if (attention)
+			attention_serve(nic, false);
+	}
+	return NULL;
+}
+
+int helper_start(struct nic *nic)
+{
+	struct epoll_event doorbell = {.events = EPOLLIN, .data.ptr = NULL};
+	sigset_t all, old;
+
+	if (epoll_ctl(nic->epoll, EPOLL_CTL_ADD, nic->doorbell, &doorbell))
+		return errno;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error = pthread_create(&nic->helper, NULL, helper, nic);
+
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!error)
+		pthread_setname_np(nic->helper, "uroce");
+	return error;
+}
+
+void helper_stop(struct nic *nic)
+{
+	atomic_store(&nic->helper_stop, true);
+	nic_ring_doorbell(nic);
+	pthread_join(nic->helper, NULL);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The process's NIC: made for the first context, given up with the last, orphaned in a forked child.
+ */
+#include "nic/nic.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "local/attach.h"
+#include "nic/helper.h"
+#include "nic/life.h"
+#include "nic/visit.h"
+
+static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* the process's NIC lock */
+static struct nic *the_nic;
+
+uint64_t nic_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t nic_wall_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void nic_ring_doorbell(struct nic *nic)
+{
+	uint64_t one = 1;
+
+	/* Fails only past 2^64 - 2 rings, with the helper awake anyway. */
+	if (write(nic->doorbell, &one, sizeof(one)) < 0)
+		return;
+}
+
+uint32_t nic_new_pd(struct nic *nic)
+{
+	return atomic_fetch_add(&nic->next_pd, 1) + 1;
+}
+
+/* In the parent, around fork: the child's copy of these structures is whole. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&the_lock);
+	if (the_nic)
+		attach_lock(the_nic);
+}
+
+static void after_fork_in_parent(void)
+{
+	if (the_nic)
+		attach_unlock(the_nic);
+	pthread_mutex_unlock(&the_lock);
+}
+
+/* The segment is not mapped here (MADV_DONTFORK), the helper does not run, the life lock is the parent's. Our copies of its
+ * descriptors must go: they would keep its slots bound and its connections open after its death. */
+static void after_fork_in_child(void)
+{
+	if (the_nic) {
+		atomic_store(&the_nic->orphan, true);
+		attach_stop(the_nic);
+		close(the_nic->epoll);
+		close(the_nic->doorbell);
+		close(the_nic->seg_fd);
+		the_nic = NULL; /* handles still point to it: it stays */
+	}
+	pthread_mutex_init(&the_lock, NULL);
+}
+
+static void install_fork_handlers(void)
+{
+	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+static void introduce(struct nic *nic, uint64_t size)
+{
+	struct seg_header *hdr = &nic->seg->hdr;
+	uint64_t random[2] = {0};
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random)) { /* refused: unlike others all the same */
+		random[0] = nic_wall_clock() ^ (uint64_t)getpid() << 40;
+		random[1] = random[0] * 0x9e3779b97f4a7c15u;
+	}
+	hdr->magic = NIC_MAGIC;
+	hdr->version = NIC_LAYOUT_VERSION;
+	hdr->instance = random[0] | 1;
+	hdr->size = size;
+	hdr->self_va = (uint64_t)(uintptr_t)nic->seg;
+	hdr->pid = (uint32_t)getpid();
+	hdr->uid = geteuid();
+	hdr->key_mask = random[1] & (NIC_MAX_MR - 1);
+	prctl(PR_GET_NAME, hdr->comm);
+}
+
+static void destroy_tables(struct nic *nic)
+{
+	table_destroy(&nic->qps);
+	table_destroy(&nic->cqs);
+	table_destroy(&nic->srqs);
+	table_destroy(&nic->mrs);
+}
+
+static struct nic *make(const char **why, int *error)
+{
+	struct nic *nic = calloc(1, sizeof(*nic));
+	uint64_t size;
+
+	*why = "out of memory";
+	*error = ENOMEM;
+	if (!nic || table_init(&nic->qps, NIC_MAX_QP) || table_init(&nic->cqs, NIC_MAX_CQ) ||
+	    table_init(&nic->srqs, NIC_MAX_SRQ) || table_init(&nic->mrs, NIC_MAX_MR))
+		goto no_tables;
+	pthread_rwlock_init(&nic->mr_lock, NULL);
+	pthread_mutex_init(&nic->visitors_lock, NULL);
+	pthread_mutex_init(&nic->assist_lock, NULL);
+	pthread_mutex_init(&nic->atomic_lock, NULL);
+	pthread_mutex_init(&nic->lock, NULL);
+	list_init(&nic->visitors);
+	list_init(&nic->deferred);
+	*why = "no shared memory (memfd_create, mmap)";
+	*error = segment_create(&nic->seg, &nic->seg_fd, &size);
+	if (*error)
+		goto no_tables;
+	*error = segment_commit(nic->seg, nic->seg_fd, nic->seg, offsetof(struct nic_segment, cqs));
+	if (*error)
+		goto no_descriptors;
+	introduce(nic, size);
+	arena_init(&nic->arena, nic->seg, nic->seg_fd, size);
+	*why = "no file locks (fcntl F_SETLK)";
+	*error = life_begin(nic->seg_fd);
+	if (*error)
+		goto no_descriptors;
+	*why = "no descriptors (eventfd, epoll_create)";
+	nic->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	nic->epoll = epoll_create1(EPOLL_CLOEXEC);
+	*error = errno;
+	if (nic->doorbell < 0 || nic->epoll < 0)
+		goto no_attach;
+	*why = "no slot (abstract unix sockets)";
+	*error = attach_start(nic);
+	if (*error)
+		goto no_attach;
+	*why = "no thread";
+	*error = helper_start(nic);
+	if (*error)
+		goto no_helper;
+	return nic;
+
+no_helper:
+	attach_stop(nic);
+no_attach:
+	if (nic->doorbell >= 0)
+		close(nic->doorbell);
+	if (nic->epoll >= 0)
+		close(nic->epoll);
+no_descriptors:
+	segment_destroy(nic->seg, nic->seg_fd, size);
+no_tables:
+	if (nic)
+		destroy_tables(nic);
+	free(nic);
+	return NULL;
+}
+
+struct nic *nic_open(const char **why)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int error = 0;
+
+	pthread_once(&once, install_fork_handlers);
+	pthread_mutex_lock(&the_lock);
+	if (!the_nic)
+		the_nic = make(why, &error);
+	struct nic *nic = the_nic;
+
+	if (nic)
+		nic->users++;
+	pthread_mutex_unlock(&the_lock);
+	if (!nic)
+		errno = error;
+	return nic;
+}
+
+void nic_close(struct nic *nic)
+{
+	pthread_mutex_lock(&the_lock);
+	if (--nic->users || nic_is_orphan(nic)) {
+		pthread_mutex_unlock(&the_lock);
+		return;
+	}
+	the_nic = NULL;
+	helper_stop(nic);
+	attach_stop(nic);
+	arena_destroy(&nic->arena);
+	close(nic->doorbell);
+	close(nic->epoll);
+	segment_destroy(nic->seg, nic->seg_fd, nic->seg->hdr.size);
+	destroy_tables(nic);
+	free(nic);
+	pthread_mutex_unlock(&the_lock);
+}

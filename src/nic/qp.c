@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Queue pairs: creation, destruction, the states as initiators see them, flushing. The transitions and their attributes
+ * are nic/qp_modify.c, posting is nic/qp_post.c, execution nic/requester.c.
+ */
+#include "nic/qp.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "local/attach.h"
+#include "nic/attention.h"
+#include "nic/requester.h"
+#include "nic/visit.h"
+
+static const char type_code[] = {[IBV_QPT_RC] = 1, [IBV_QPT_UC] = 2, [IBV_QPT_UD] = 3};
+
+uint8_t qp_type_code(enum ibv_qp_type type)
+{
+	return (uint8_t)type_code[type];
+}
+
+void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state)
+{
+	uint64_t word = (uint64_t)qp->generation << 32 | NIC_QP_EXISTS | (uint64_t)qp_type_code(qp->type) << 8 | state;
+	uint64_t old = atomic_load(&qp->shared->state);
+	uint64_t changed;
+
+	qp->state = qp->attr.qp_state = state;
+	do {
+		/* What an initiator reported stays until the error state, or RESET, has answered it. */
+		changed = word;
+		if (state != IBV_QPS_RESET && state != IBV_QPS_ERR)
+			changed |= old & NIC_QP_RESP_ERROR;
+	} while (!atomic_compare_exchange_weak(&qp->shared->state, &old, changed));
+}
+
+int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp *qp)
+{
+	int64_t index;
+	int error;
+
+	memset(qp, 0, sizeof(*qp));
+	qp->nic = nic;
+	qp->type = init->type;
+	qp->pd = init->pd;
+	qp->sq_sig_all = init->sq_sig_all;
+	qp->cap = init->cap;
+	qp->send_cq = init->send_cq;
+	qp->recv_cq = init->recv_cq;
+	qp->srq = init->srq;
+	qp->gids = init->gids;
+	qp->gid_count = init->gid_count;
+	qp->mtu = init->mtu;
+	if (qp->srq)
+		qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
+
+	/* An index whose slot is not ours yet needs another slot. */
+	index = table_alloc(&nic->qps, NULL, NIC_MAX_QP);
+	if (index < 0)
+		return ENOMEM;
+	qp->index = (uint32_t)index;
+	qp->shared = &nic->seg->qps[index];
+	error = attach_own_slot(nic, qp->index >> NIC_QPN_INDEX_BITS);
+	if (error)
+		goto no_slot;
+	qp->qpn = atomic_load(&nic->seg->hdr.slots[qp->index >> NIC_QPN_INDEX_BITS]) << NIC_QPN_INDEX_BITS |
+		  (qp->index & ((1u << NIC_QPN_INDEX_BITS) - 1));
+
+	while ((1u << qp->sq_log2) < qp->cap.max_send_wr)
+		qp->sq_log2++;
+	qp->sq_stride = (uint32_t)(sizeof(struct nic_swqe) + qp->cap.max_send_sge * sizeof(struct ibv_sge) +
+				   qp->cap.max_inline_data + NIC_CACHE_LINE - 1) &
+			~(NIC_CACHE_LINE - 1u);
+	qp->sq = aligned_alloc(NIC_CACHE_LINE, (size_t)qp->sq_stride << qp->sq_log2);
+	error = ENOMEM;
+	if (!qp->sq || segment_commit(nic->seg, nic->seg_fd, qp->shared, sizeof(*qp->shared)))
+		goto no_queue;
+	error = nic_rq_create(nic, &qp->shared->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge, &qp->rq);
+	if (error)
+		goto no_queue;
+
+	pthread_mutex_init(&qp->lock, NULL);
+	list_init(&qp->of_deferred);
+	qp->generation = (uint32_t)(atomic_load(&qp->shared->state) >> 32) + 1;
+	qp->shared->qpn = qp->qpn;
+	qp->shared->pd = qp->pd;
+	qp->shared->recv_cq = qp->recv_cq->index;
+	qp->shared->srq = qp->srq ? (int32_t)qp->srq->index : -1;
+	atomic_store(&qp->shared->attention, 0);
+	atomic_store(&qp->shared->drops, 0);
+	atomic_fetch_add(&qp->send_cq->users, 1);
+	atomic_fetch_add(&qp->recv_cq->users, 1);
+	if (qp->srq)
+		atomic_fetch_add(&qp->srq->users, 1);
+	nic_qp_set_state(qp, IBV_QPS_RESET);
+	atomic_store_explicit(&nic->qps.objects[qp->index], qp, memory_order_release);
+	return 0;
+
+no_queue:
+	free(qp->sq);
+no_slot:
+	table_free(&nic->qps, qp->index);
+	return error;
+}
+
+struct nic_qp *nic_qp_get(struct nic *nic, uint32_t index)
+{
+	pthread_mutex_lock(&nic->lock);
+	struct nic_qp *qp = table_get(&nic->qps, index);
+
+	if (qp)
+		atomic_fetch_add(&qp->refs, 1);
+	pthread_mutex_unlock(&nic->lock);
+	return qp;
+}
+
+void nic_qp_put(struct nic_qp *qp)
+{
+	atomic_fetch_sub_explicit(&qp->refs, 1, memory_order_release);
+}
+
+/* Takes away what was posted and completed but not polled: after RESET and destroy nothing of it appears any more. */
+static void forget_work(struct nic_qp *qp)
+{
+	nic_cq_forget(qp->send_cq, NIC_REF_SQ, qp->index);
+	nic_cq_forget(qp->recv_cq, NIC_REF_RQ, qp->index);
+	atomic_store(&qp->sq_head, 0);
+	qp->sq_exec = qp->sq_tail = 0;
+	qp->started = qp->flush_receives = false;
+	qp->finish_at = qp->due = 0;
+}
+
+void nic_qp_destroy(struct nic_qp *qp)
+{
+	struct nic *nic = qp->nic;
+	bool visited = false;
+
+	if (!nic_is_orphan(nic)) {
+		pthread_mutex_lock(&qp->lock);
+		if (qp->transport)
+			qp->transport->disconnect(qp);
+		qp->transport = NULL;
+		qp->state = IBV_QPS_RESET;
+		/* Not there any more for initiators; generation stays, so that the next QP here has another. */
+		atomic_store(&qp->shared->state, (uint64_t)qp->generation << 32);
+		requester_forget(qp);
+		pthread_mutex_unlock(&qp->lock);
+
+		/* Nobody can find it from here on; who found it before finishes. */
+		pthread_mutex_lock(&nic->lock);
+		atomic_store(&nic->qps.objects[qp->index], NULL);
+		pthread_mutex_unlock(&nic->lock);
+		while (atomic_load_explicit(&qp->refs, memory_order_acquire))
+			sched_yield();
+		visited = !visits_over(nic, NIC_GRACE, NULL);
+		forget_work(qp);
+		table_free(&nic->qps, qp->index);
+	}
+	nic_rq_destroy(&qp->rq, visited);
+	free(qp->sq);
+	pthread_mutex_destroy(&qp->lock);
+	atomic_fetch_sub(&qp->send_cq->users, 1);
+	atomic_fetch_sub(&qp->recv_cq->users, 1);
+	if (qp->srq)
+		atomic_fetch_sub(&qp->srq->users, 1);
+}
+
+void nic_qp_reset(struct nic_qp *qp)
+{
+	if (qp->transport)
+		qp->transport->disconnect(qp);
+	qp->transport = NULL;
+	qp->generation++;
+	nic_qp_set_state(qp, IBV_QPS_RESET);
+	/* A visitor that stands still inside this QP finds another generation, but its CQE may still come: it refers to a
+	 * slot that is not posted or not completed, and is skipped. */
+	visits_over(qp->nic, NIC_GRACE, NULL);
+	forget_work(qp);
+	nic_rq_reset(&qp->rq);
+	atomic_store(&qp->shared->attention, 0);
+	atomic_store(&qp->shared->peer_instance, 0);
+	atomic_store(&qp->shared->comm_est, 0);
+	qp->drain_event = false;
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	requester_forget(qp);
+}
+
+void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type)
+{
+	if (qp->events)
+		nic_event_raise(qp->events, &(struct ibv_async_event){.element.qp = qp->handle, .event_type = type});
+}
+
+void nic_qp_fail(struct nic_qp *qp)
+{
+	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_RESET)
+		return;
+	if (qp->transport)
+		qp->transport->cancel(qp);
+	nic_qp_set_state(qp, IBV_QPS_ERR);
+	qp->started = false;
+	qp->finish_at = qp->due = 0;
+	qp->flush_receives = true;
+	qp->flush_deadline = nic_now() + NIC_GRACE;
+	requester_run(qp);
+}
+
+static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index, struct seg_rq *rq, uint32_t slot)
+{
+	struct nic_segment *seg = qp->nic->seg;
+	struct target self = target_self(qp->nic);
+	struct nic_cqe cqe = {
+		.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = qp->qpn, .vendor_err = CAUSE_FLUSHED};
+
+	rq_complete(rq_wqe(seg, rq, slot), &cqe);
+	if (cq_publish(seg, qp->recv_cq->index, kind, index, slot, true) != CQ_PUBLISHED)
+		attention_cq(&self, qp->recv_cq->index);
+}
+
+/* Flushes slots that a taker began for this QP and neither completed nor will. */
+static void flush_begun(struct nic_qp *qp, struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index)
+{
+	uint8_t *seen = calloc(1, NIC_MAX_WR);
+
+	if (!seen)
+		return;
+	nic_cq_mark(qp->recv_cq, kind, index, seen);
+	for (uint32_t slot = 0; slot < rq->max_wr; slot++) {
+		uint32_t taker = nic_rq_taker(rq, slot);
+
+		/* In an SRQ only what our peer took is ours. */
+		if (taker && !seen[slot] && (kind == NIC_REF_RQ || taker == qp->attr.dest_qp_num))
+			flush_one(qp, kind, index, rq->shared, slot);
+	}
+	free(seen);
+}
+
+void nic_qp_flush_receives(struct nic_qp *qp, bool all)
+{
+	struct seg_rq *rq = &qp->shared->rq;
+	uint32_t left;
+	int slot;
+
+	if (qp->srq) {
+		if (all && qp->type != IBV_QPT_UD)
+			flush_begun(qp, &qp->srq->rq, NIC_REF_SRQ, qp->srq->index);
+		nic_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+		return;
+	}
+	if (all)
+		flush_begun(qp, &qp->rq, NIC_REF_RQ, qp->index);
+	while ((slot = rq_take(qp->nic->seg, rq, qp->qpn, 0, &left)) >= 0)
+		flush_one(qp, NIC_REF_RQ, qp->index, rq, (uint32_t)slot);
+}
+
+void nic_qp_attend(struct nic_qp *qp)
+{
+	pthread_mutex_lock(&qp->lock);
+	uint32_t bits = atomic_exchange(&qp->shared->attention, 0);
+
+	if (qp->state != IBV_QPS_RESET) {
+		if (bits & NIC_ATT_COMM_EST)
+			nic_qp_raise(qp, IBV_EVENT_COMM_EST);
+		if (qp->state != IBV_QPS_ERR && bits & NIC_ATT_ACCESS_ERR)
+			nic_qp_raise(qp, IBV_EVENT_QP_ACCESS_ERR);
+		if (qp->state != IBV_QPS_ERR && bits & NIC_ATT_REQ_ERR)
+			nic_qp_raise(qp, IBV_EVENT_QP_REQ_ERR);
+		if (bits & (NIC_ATT_ACCESS_ERR | NIC_ATT_REQ_ERR | NIC_ATT_FAILED)) {
+			if (qp->state != IBV_QPS_ERR)
+				cause_record(nic_causes(qp->nic), &(struct cause){.code = CAUSE_PEER_REPORTED,
+										  .qpn = qp->qpn,
+										  .peer_qpn = qp->attr.dest_qp_num,
+										  .state = qp->state,
+										  .value = bits});
+			nic_qp_fail(qp);
+		}
+	}
+	pthread_mutex_unlock(&qp->lock);
+}
+
+void nic_qp_fail_users(struct nic *nic, uint32_t cq)
+{
+	for (uint32_t i = 0; i < nic->qps.fresh; i++) {
+		struct nic_qp *qp = nic_qp_get(nic, i);
+
+		if (!qp)
+			continue;
+		if (qp->send_cq->index == cq || qp->recv_cq->index == cq) {
+			pthread_mutex_lock(&qp->lock);
+			nic_qp_fail(qp);
+			pthread_mutex_unlock(&qp->lock);
+		}
+		nic_qp_put(qp);
+	}
+}
+
+void nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr)
+{
+	if (nic_is_orphan(qp->nic)) {
+		memset(attr, 0, sizeof(*attr));
+		attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
+		return;
+	}
+	/* What an initiator has just reported counts before the helper gets to it. */
+	if (atomic_load(&qp->shared->state) & NIC_QP_RESP_ERROR)
+		nic_qp_attend(qp);
+	pthread_mutex_lock(&qp->lock);
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->cap = qp->cap;
+	attr->sq_psn = qp->sq_psn;
+	attr->rq_psn = atomic_load(&qp->shared->epsn);
+	attr->sq_draining = qp->state == IBV_QPS_SQD && qp->started;
+	pthread_mutex_unlock(&qp->lock);
+}

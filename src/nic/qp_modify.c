@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The state machine of queue pairs: which transitions there are, which attributes each requires and allows
+ * (specification tables 91 to 97; ibv_modify_qp(3)), and what each value may be.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "nic/attention.h"
+#include "nic/limits.h"
+#include "nic/qp.h"
+#include "nic/qp_internal.h"
+#include "nic/requester.h"
+
+enum { RC, UC, UD, TYPES };
+
+struct transition {
+	bool valid;
+	int required[TYPES], optional[TYPES];
+};
+
+#define CONNECT (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define RUN_OPT (IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE)
+#define INIT_C	(IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+#define INIT_D	(IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
+
+static const struct transition table[IBV_QPS_ERR + 1][IBV_QPS_ERR + 1] = {
+	[IBV_QPS_RESET] = {
+		[IBV_QPS_RESET] = {.valid = true},
+		[IBV_QPS_INIT] = {true, .required = {INIT_C, INIT_C, INIT_D}},
+	},
+	[IBV_QPS_INIT] = {
+		[IBV_QPS_RESET] = {.valid = true},
+		[IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_INIT] = {true, .optional = {INIT_C, INIT_C, INIT_D}},
+		[IBV_QPS_RTR] = {
+			true,
+			.required = {CONNECT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, CONNECT, 0},
+			.optional = {IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+				     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+				     IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+		},
+	},
+	[IBV_QPS_RTR] = {
+		[IBV_QPS_RESET] = {.valid = true},
+		[IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_RTS] = {
+			true,
+			.required = {IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					     IBV_QP_MAX_QP_RD_ATOMIC,
+				     IBV_QP_SQ_PSN, IBV_QP_SQ_PSN},
+			.optional = {RUN_OPT | IBV_QP_MIN_RNR_TIMER, RUN_OPT, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+		},
+	},
+	[IBV_QPS_RTS] = {
+		[IBV_QPS_RESET] = {.valid = true},
+		[IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_RTS] = {true, .optional = {RUN_OPT | IBV_QP_MIN_RNR_TIMER, RUN_OPT, IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		[IBV_QPS_SQD] = {true, .optional = {IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_EN_SQD_ASYNC_NOTIFY,
+						    IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+	},
+	[IBV_QPS_SQD] = {
+		[IBV_QPS_RESET] = {.valid = true},
+		[IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_RTS] = {true, .optional = {RUN_OPT | IBV_QP_MIN_RNR_TIMER, RUN_OPT, IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		[IBV_QPS_SQD] = {
+			true,
+			.optional = {IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					     IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
+					     IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER |
+					     IBV_QP_PATH_MIG_STATE,
+				     IBV_QP_PORT | IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX |
+					     IBV_QP_PATH_MIG_STATE,
+				     IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+		},
+	},
+	[IBV_QPS_SQE] = {
+		[IBV_QPS_RESET] = {.valid = true},
+		[IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_RTS] = {true, .optional = {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+	},
+	[IBV_QPS_ERR] = {
+		[IBV_QPS_RESET] = {.valid = true},
+		[IBV_QPS_ERR] = {.valid = true},
+	},
+};
+
+static int column(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
+}
+
+static int refuse(const struct nic_qp *qp, int mask, enum cause_code code, uint64_t value, uint64_t limit)
+{
+	cause_record(nic_causes(qp->nic), &(struct cause){.code = code,
+							  .error = EINVAL,
+							  .qpn = qp->qpn,
+							  .opcode = (uint32_t)mask,
+							  .state = qp->state,
+							  .value = value,
+							  .limit = limit});
+	return EINVAL;
+}
+
+int qp_check_path(const struct nic_qp *qp, int mask, const struct ibv_ah_attr *av)
+{
+	static const union ibv_gid zero;
+
+	if (!av->is_global)
+		return refuse(qp, mask, CAUSE_NO_GRH, 0, 0);
+	if (av->grh.sgid_index >= qp->gid_count)
+		return refuse(qp, mask, CAUSE_BAD_SGID_INDEX, av->grh.sgid_index, qp->gid_count);
+	if (!memcmp(&av->grh.dgid, &zero, sizeof(zero)))
+		return refuse(qp, mask, CAUSE_BAD_DGID, 0, 0);
+	if (av->port_num != 1)
+		return refuse(qp, mask, CAUSE_MODIFY_VALUE, av->port_num, 1);
+	return 0;
+}
+
+static int check_values(const struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	const struct nic_limits *limits = nic_limits();
+	const struct {
+		int bit;
+		uint64_t value, limit;
+	} bounds[] = {
+		{IBV_QP_PKEY_INDEX, attr->pkey_index, 0},
+		{IBV_QP_DEST_QPN, attr->dest_qp_num, 0xffffff},
+		{IBV_QP_TIMEOUT, attr->timeout, 31},
+		{IBV_QP_RETRY_CNT, attr->retry_cnt, 7},
+		{IBV_QP_RNR_RETRY, attr->rnr_retry, 7},
+		{IBV_QP_MIN_RNR_TIMER, attr->min_rnr_timer, 31},
+		{IBV_QP_MAX_QP_RD_ATOMIC, attr->max_rd_atomic, limits->max_init_rd_atomic},
+		{IBV_QP_MAX_DEST_RD_ATOMIC, attr->max_dest_rd_atomic, limits->max_rd_atomic},
+		{IBV_QP_ACCESS_FLAGS, attr->qp_access_flags,
+		 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC},
+	};
+
+	for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+		if (mask & bounds[i].bit && bounds[i].value > bounds[i].limit)
+			return refuse(qp, mask, CAUSE_MODIFY_VALUE, bounds[i].value, bounds[i].limit);
+	}
+	if (mask & IBV_QP_PORT && attr->port_num != 1)
+		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->port_num, 1);
+	if (mask & IBV_QP_PATH_MTU && (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096 ||
+				       qp_mtu_bytes(attr->path_mtu) > qp->mtu))
+		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->path_mtu, qp->mtu);
+	/* Automatic path migration: hardware for RoCE has none either. */
+	if (mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE))
+		return refuse(qp, mask, CAUSE_MODIFY_SUPERFLUOUS, (uint64_t)mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE), 0);
+	if (mask & IBV_QP_AV)
+		return qp_check_path(qp, mask, &attr->ah_attr);
+	return 0;
+}
+
+/* Takes over the attributes and shows initiators theirs; the state comes afterwards. */
+static void apply(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	struct seg_qp *shared = qp->shared;
+
+	if (mask & IBV_QP_PKEY_INDEX)
+		qp->attr.pkey_index = attr->pkey_index;
+	if (mask & IBV_QP_PORT)
+		qp->attr.port_num = attr->port_num;
+	if (mask & IBV_QP_ACCESS_FLAGS) {
+		qp->attr.qp_access_flags = attr->qp_access_flags;
+		atomic_store(&shared->access, (uint32_t)attr->qp_access_flags);
+	}
+	if (mask & IBV_QP_QKEY) {
+		qp->attr.qkey = attr->qkey;
+		shared->qkey = attr->qkey;
+	}
+	if (mask & IBV_QP_AV) {
+		const struct ibv_ah_attr *av = &attr->ah_attr;
+
+		qp->attr.ah_attr = *av;
+		qp->path = (struct nic_ah){.pd = qp->pd,
+					   .dgid = av->grh.dgid,
+					   .sgid = qp->gids[av->grh.sgid_index],
+					   .flow_label = av->grh.flow_label,
+					   .sgid_index = av->grh.sgid_index,
+					   .hop_limit = av->grh.hop_limit,
+					   .traffic_class = av->grh.traffic_class,
+					   .sl = av->sl};
+		shared->sgid = qp->path.sgid;
+		shared->dgid = qp->path.dgid;
+	}
+	if (mask & IBV_QP_PATH_MTU) {
+		qp->attr.path_mtu = attr->path_mtu;
+		shared->path_mtu = qp_mtu_bytes(attr->path_mtu);
+	}
+	if (mask & IBV_QP_TIMEOUT)
+		qp->attr.timeout = attr->timeout;
+	if (mask & IBV_QP_RETRY_CNT)
+		qp->attr.retry_cnt = attr->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		qp->attr.rnr_retry = attr->rnr_retry;
+	if (mask & IBV_QP_RQ_PSN) {
+		qp->attr.rq_psn = attr->rq_psn & 0xffffff;
+		atomic_store(&shared->epsn, qp->attr.rq_psn);
+	}
+	if (mask & IBV_QP_SQ_PSN) {
+		qp->attr.sq_psn = attr->sq_psn & 0xffffff;
+		qp->sq_psn = qp->attr.sq_psn;
+	}
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		qp->attr.max_rd_atomic = attr->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) {
+		qp->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+		shared->max_dest_rd_atomic = attr->max_dest_rd_atomic;
+	}
+	if (mask & IBV_QP_MIN_RNR_TIMER) {
+		qp->attr.min_rnr_timer = attr->min_rnr_timer;
+		atomic_store(&shared->min_rnr_timer, attr->min_rnr_timer);
+	}
+	if (mask & IBV_QP_DEST_QPN) {
+		qp->attr.dest_qp_num = attr->dest_qp_num;
+		shared->dest_qpn = attr->dest_qp_num;
+	}
+	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+		qp->attr.en_sqd_async_notify = attr->en_sqd_async_notify;
+}
+
+static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	switch (to) {
+	case IBV_QPS_RESET:
+		nic_qp_reset(qp);
+		break;
+	case IBV_QPS_ERR:
+		nic_qp_fail(qp);
+		break;
+	case IBV_QPS_RTR:
+		qp->transport = &local_transport;
+		qp->transport->connect(qp);
+		nic_qp_set_state(qp, to);
+		break;
+	case IBV_QPS_SQD:
+		qp->drain_event = from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify;
+		nic_qp_set_state(qp, to);
+		requester_run(qp);
+		break;
+	default:
+		nic_qp_set_state(qp, to);
+		requester_run(qp);
+	}
+}
+
+/* Lock held. */
+static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	enum ibv_qp_state from = qp->state;
+	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
+
+	if (mask & IBV_QP_CUR_STATE) {
+		/* The program may be behind: it thinks RTS while the QP has gone to SQE or ERR. */
+		if (attr->cur_qp_state != from)
+			return refuse(qp, mask, CAUSE_MODIFY_CUR_STATE, attr->cur_qp_state, from);
+	}
+	if (to > IBV_QPS_ERR || !table[from][to].valid)
+		return refuse(qp, mask, CAUSE_MODIFY_TRANSITION, to, from);
+
+	int type = column(qp->type);
+	int required = table[from][to].required[type];
+	int allowed = required | table[from][to].optional[type] | IBV_QP_STATE;
+
+	if ((mask & required) != required)
+		return refuse(qp, mask, CAUSE_MODIFY_MISSING, (uint64_t)(required & ~mask), (uint64_t)required);
+	if (mask & ~allowed)
+		return refuse(qp, mask, CAUSE_MODIFY_SUPERFLUOUS, (uint64_t)(mask & ~allowed), (uint64_t)allowed);
+
+	int error = check_values(qp, attr, mask);
+
+	if (error)
+		return error;
+	apply(qp, attr, mask);
+	if (to != from || mask & IBV_QP_STATE)
+		enter(qp, from, to);
+	return 0;
+}
+
+int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	if (nic_is_orphan(qp->nic))
+		return EIO;
+	if (atomic_load(&qp->shared->state) & NIC_QP_RESP_ERROR)
+		nic_qp_attend(qp);
+	pthread_mutex_lock(&qp->lock);
+	int error = modify(qp, attr, mask);
+
+	pthread_mutex_unlock(&qp->lock);
+	return error;
+}

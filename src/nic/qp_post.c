@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Posting: from ibv_send_wr lists and from the calls of the extended API into send WQEs. A WQE is checked completely
+ * before it is published; what a request cannot say wrongly until it is executed (keys, bounds) is the requester's.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "nic/limits.h"
+#include "nic/qp.h"
+#include "nic/requester.h"
+
+/* Where the opcode may be used (specification table 38; memory windows and invalidation are not supported). */
+static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		return true;
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return type != IBV_QPT_UD;
+	case IBV_WR_RDMA_READ:
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return type == IBV_QPT_RC;
+	default:
+		return false;
+	}
+}
+
+static bool is_atomic(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static int refuse(const struct nic_qp *qp, enum cause_code code, int error, uint64_t wr_id, uint32_t index, uint32_t opcode,
+		  uint64_t value, uint64_t limit)
+{
+	cause_record(nic_causes(qp->nic), &(struct cause){.code = code,
+							  .error = error,
+							  .qpn = qp->qpn,
+							  .wr_id = wr_id,
+							  .wr_index = index,
+							  .opcode = opcode,
+							  .state = qp->state,
+							  .value = value,
+							  .limit = limit});
+	return error;
+}
+
+void *nic_swqe_inline(const struct nic_qp *qp, struct nic_swqe *wqe)
+{
+	return &wqe->sge[qp->cap.max_send_sge];
+}
+
+/* Finds room and sets what is common to both APIs. */
+static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned flags, struct nic_swqe **to)
+{
+	uint32_t index = qp->batch_count;
+
+	if (qp->state < IBV_QPS_RTS)
+		return refuse(qp, CAUSE_POST_STATE, EINVAL, wr_id, index, opcode, qp->state, IBV_QPS_RTS);
+	if (!opcode_is_supported(qp->type, opcode))
+		return refuse(qp, CAUSE_POST_OPCODE, EINVAL, wr_id, index, opcode, opcode, 0);
+	if (flags & IBV_SEND_INLINE && (opcode == IBV_WR_RDMA_READ || is_atomic(opcode)))
+		return refuse(qp, CAUSE_POST_FLAGS, EINVAL, wr_id, index, opcode, flags, 0);
+
+	uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_acquire);
+
+	if (qp->sq_claimed - head >= qp->cap.max_send_wr) {
+		/* value: of those, how many were executed and wait for the program to poll a completion. */
+		return refuse(qp, CAUSE_SQ_FULL, ENOMEM, wr_id, index, opcode, qp->sq_exec - head, qp->cap.max_send_wr);
+	}
+
+	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_claimed);
+
+	memset(wqe, 0, sizeof(*wqe));
+	wqe->wr_id = wr_id;
+	wqe->opcode = opcode;
+	wqe->send_flags = flags | (qp->sq_sig_all ? IBV_SEND_SIGNALED : 0);
+	wqe->list_index = index;
+	*to = wqe;
+	qp->sq_claimed++;
+	qp->batch_count++;
+	return 0;
+}
+
+int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	if (num_sge > qp->cap.max_send_sge)
+		return refuse(qp, CAUSE_POST_SGES, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, num_sge,
+			      qp->cap.max_send_sge);
+	if (wqe->send_flags & IBV_SEND_INLINE) {
+		struct ibv_data_buf buf[NIC_MAX_SGE];
+
+		for (uint32_t i = 0; i < num_sge; i++)
+			buf[i] = (struct ibv_data_buf){.addr = (void *)(uintptr_t)sge[i].addr, .length = sge[i].length};
+		return nic_swqe_set_inline(qp, wqe, buf, num_sge);
+	}
+	wqe->num_sge = num_sge;
+	wqe->length = 0;
+	for (uint32_t i = 0; i < num_sge; i++) {
+		wqe->sge[i] = sge[i];
+		wqe->length += sge[i].length;
+	}
+	return 0;
+}
+
+int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf, size_t num_buf)
+{
+	uint8_t *to = nic_swqe_inline(qp, wqe);
+	uint64_t length = 0;
+
+	wqe->send_flags |= IBV_SEND_INLINE;
+	for (size_t i = 0; i < num_buf; i++)
+		length += buf[i].length;
+	if (length > qp->cap.max_inline_data)
+		return refuse(qp, CAUSE_POST_INLINE, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, length,
+			      qp->cap.max_inline_data);
+	for (size_t i = 0; i < num_buf; i++) {
+		memcpy(to, buf[i].addr, buf[i].length);
+		to += buf[i].length;
+	}
+	wqe->num_sge = 0;
+	wqe->inline_length = (uint32_t)length;
+	wqe->length = length;
+	return 0;
+}
+
+/* What can be said only when the whole WQE is there. */
+static int check(struct nic_qp *qp, struct nic_swqe *wqe)
+{
+	if (qp->type == IBV_QPT_UD && !wqe->ah.pd)
+		return refuse(qp, CAUSE_POST_NO_AH, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, 0, 0);
+	return 0;
+}
+
+static void begin(struct nic_qp *qp)
+{
+	pthread_mutex_lock(&qp->lock);
+	/* An initiator's report counts from now on, even if the helper has not read it. */
+	if (atomic_load_explicit(&qp->shared->state, memory_order_acquire) & NIC_QP_RESP_ERROR)
+		nic_qp_fail(qp);
+	qp->sq_claimed = qp->sq_tail;
+	qp->batch_count = 0;
+	qp->batch_error = 0;
+}
+
+static void publish(struct nic_qp *qp)
+{
+	qp->sq_tail = qp->sq_claimed;
+	requester_run(qp);
+	pthread_mutex_unlock(&qp->lock);
+}
+
+static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct nic_swqe *wqe;
+	int error = wr->num_sge < 0 ? EINVAL : claim(qp, wr->wr_id, wr->opcode, wr->send_flags, &wqe);
+
+	if (error)
+		return error;
+	wqe->imm_data = wr->imm_data;
+	if (is_atomic(wr->opcode)) {
+		wqe->remote_addr = wr->wr.atomic.remote_addr;
+		wqe->rkey = wr->wr.atomic.rkey;
+		wqe->compare_add = wr->wr.atomic.compare_add;
+		wqe->swap = wr->wr.atomic.swap;
+	} else if (qp->type == IBV_QPT_UD) {
+		if (wr->wr.ud.ah)
+			wqe->ah = *nic_ah_of(wr->wr.ud.ah);
+		wqe->remote_qpn = wr->wr.ud.remote_qpn;
+		wqe->remote_qkey = wr->wr.ud.remote_qkey;
+	} else {
+		wqe->remote_addr = wr->wr.rdma.remote_addr;
+		wqe->rkey = wr->wr.rdma.rkey;
+	}
+	error = nic_swqe_set_sges(qp, wqe, wr->sg_list, (uint32_t)wr->num_sge);
+	if (!error)
+		error = check(qp, wqe);
+	if (error)
+		qp->sq_claimed--;
+	return error;
+}
+
+int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	int error = 0;
+
+	if (nic_is_orphan(qp->nic)) {
+		if (bad_wr)
+			*bad_wr = wr;
+		return EIO;
+	}
+	begin(qp);
+	for (; wr; wr = wr->next) {
+		error = take_over(qp, wr);
+		if (error) {
+			if (bad_wr)
+				*bad_wr = wr;
+			break;
+		}
+	}
+	/* What came before the bad one is posted. */
+	publish(qp);
+	return error;
+}
+
+int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	enum cause_code refused = CAUSE_NONE;
+	int error;
+
+	if (nic_is_orphan(qp->nic)) {
+		if (bad_wr)
+			*bad_wr = wr;
+		return EIO;
+	}
+	/* A receive posted in the error state is flushed; the check comes after posting, so that whichever of the two comes
+	 * later finds the other. */
+	if (qp->srq)
+		refused = CAUSE_POST_ON_SRQ_QP;
+	else if (qp->state == IBV_QPS_RESET)
+		refused = CAUSE_POST_STATE;
+	if (refused) {
+		if (bad_wr)
+			*bad_wr = wr;
+		return refuse(qp, refused, EINVAL, wr ? wr->wr_id : 0, 0, 0, qp->state, 0);
+	}
+	error = nic_rq_post(&qp->rq, wr, bad_wr, qp->qpn, CAUSE_RQ_FULL);
+	if (atomic_load(&qp->shared->state) & NIC_QP_RESP_ERROR || (atomic_load(&qp->shared->state) & 0xff) == IBV_QPS_ERR) {
+		pthread_mutex_lock(&qp->lock);
+		if (qp->state == IBV_QPS_ERR) {
+			qp->flush_receives = true;
+			qp->flush_deadline = nic_now() + 1;
+		}
+		requester_run(qp);
+		pthread_mutex_unlock(&qp->lock);
+	}
+	return error;
+}
+
+void nic_qp_begin(struct nic_qp *qp)
+{
+	if (nic_is_orphan(qp->nic))
+		pthread_mutex_lock(&qp->lock);
+	else
+		begin(qp);
+}
+
+struct nic_swqe *nic_qp_claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned flags, int *error)
+{
+	struct nic_swqe *wqe = NULL;
+
+	*error = nic_is_orphan(qp->nic) ? EIO : claim(qp, wr_id, opcode, flags, &wqe);
+	return *error ? NULL : wqe;
+}
+
+int nic_qp_commit(struct nic_qp *qp)
+{
+	int error = 0;
+
+	if (nic_is_orphan(qp->nic)) {
+		pthread_mutex_unlock(&qp->lock);
+		return EIO;
+	}
+	for (uint64_t position = qp->sq_tail; position != qp->sq_claimed && !error; position++)
+		error = check(qp, qp_swqe(qp, position));
+	if (error)
+		qp->sq_claimed = qp->sq_tail;
+	publish(qp);
+	return error;
+}
+
+void nic_qp_abort(struct nic_qp *qp)
+{
+	qp->sq_claimed = qp->sq_tail;
+	pthread_mutex_unlock(&qp->lock);
+}

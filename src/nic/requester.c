@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+/* The requester. See requester.h. */
+#include "nic/requester.h"
+
+#include <string.h>
+
+#include "nic/attention.h"
+#include "nic/timing.h"
+#include "nic/visit.h"
+
+/* How long work that only waits for its turn is left to the program's own polling before the helper takes it. */
+#define HELPER_DELAY 200000u /* ns */
+#define FLUSH_RETRY  100000u /* ns */
+#define BATCH	     16
+
+static void defer(struct nic_qp *qp, uint64_t due)
+{
+	struct nic *nic = qp->nic;
+	uint64_t helper_due = due ? due : nic_now() + HELPER_DELAY;
+
+	pthread_mutex_lock(&nic->lock);
+	qp->poller_due = due;
+	qp->helper_due = helper_due;
+	if (!qp->is_deferred) {
+		qp->is_deferred = true;
+		list_add_tail(&nic->deferred, &qp->of_deferred);
+		atomic_fetch_add(&qp->send_cq->deferred, 1);
+	}
+	pthread_mutex_unlock(&nic->lock);
+	/* The helper looks at the list before it sets helper_wakes_at: see helper.c. */
+	if (helper_due < atomic_load(&nic->helper_wakes_at))
+		nic_ring_doorbell(nic);
+}
+
+void requester_forget(struct nic_qp *qp)
+{
+	struct nic *nic = qp->nic;
+
+	pthread_mutex_lock(&nic->lock);
+	if (qp->is_deferred) {
+		qp->is_deferred = false;
+		list_del(&qp->of_deferred);
+		atomic_fetch_sub(&qp->send_cq->deferred, 1);
+	}
+	pthread_mutex_unlock(&nic->lock);
+}
+
+static enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return IBV_WC_RDMA_WRITE;
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return IBV_WC_COMP_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_WC_FETCH_ADD;
+	default:
+		return IBV_WC_SEND;
+	}
+}
+
+static void count(struct nic_qp *qp, const struct nic_swqe *wqe)
+{
+	struct device_counters *counters = &qp->nic->seg->counters;
+
+	switch (completion_opcode(wqe->opcode)) {
+	case IBV_WC_RDMA_WRITE:
+		counter_add(&counters->rdma_writes, 1);
+		break;
+	case IBV_WC_RDMA_READ:
+		counter_add(&counters->rdma_reads, 1);
+		break;
+	case IBV_WC_SEND:
+		counter_add(&counters->rdma_sends, 1);
+		break;
+	default:
+		counter_add(&counters->rdma_atomics, 1);
+	}
+	counter_add(&counters->bytes, wqe->length);
+}
+
+/* Ends the WQE at the head of the send queue. */
+static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status status, uint32_t cause)
+{
+	uint32_t slot = (uint32_t)(qp->sq_exec & ((1u << qp->sq_log2) - 1));
+
+	qp->started = false;
+	qp->finish_at = 0;
+	qp->due = 0;
+	qp->sq_exec++;
+	if (status == IBV_WC_SUCCESS) {
+		count(qp, wqe);
+		if (!(wqe->send_flags & IBV_SEND_SIGNALED))
+			return;
+	}
+	wqe->cqe = (struct nic_cqe){
+		.wr_id = wqe->wr_id,
+		.timestamp = nic_wall_clock(),
+		.status = status,
+		.opcode = completion_opcode(wqe->opcode),
+		.byte_len = (uint32_t)wqe->length,
+		.qp_num = qp->qpn,
+		.vendor_err = cause,
+	};
+
+	struct target self = target_self(qp->nic);
+
+	switch (cq_publish(qp->nic->seg, qp->send_cq->index, NIC_REF_SQ, qp->index, slot, status != IBV_WC_SUCCESS)) {
+	case CQ_PUBLISHED:
+		break;
+	case CQ_PUBLISHED_FIRED:
+		nic_cq_attend(qp->send_cq);
+		break;
+	case CQ_OVERFLOW:
+		/* The helper fails all QPs of the CQ; this one would need its own lock twice. */
+		attention_cq(&self, qp->send_cq->index);
+		break;
+	}
+}
+
+/* A WQE failed: its completion, and what follows from it for the QP (specification 10.3.1: RC goes to the error state,
+ * UC and UD to SQE). */
+static void fail(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status status, uint32_t cause)
+{
+	complete(qp, wqe, status, cause);
+	if (qp->type == IBV_QPT_RC)
+		nic_qp_fail(qp);
+	else
+		nic_qp_set_state(qp, IBV_QPS_SQE);
+}
+
+static uint64_t ack_timeout(const struct nic_qp *qp)
+{
+	return 4096ull << qp->attr.timeout;
+}
+
+static void no_response(struct nic_qp *qp, struct nic_swqe *wqe, const struct transport_result *result)
+{
+	if (!qp->attr.timeout) { /* no timer: for ever (specification 9.7.6.1.3) */
+		qp->due = nic_now() + (100ull << 20);
+		return;
+	}
+	if (qp->retry_left--) {
+		qp->due = nic_now() + ack_timeout(qp);
+		return;
+	}
+	counter_add(&qp->nic->seg->counters.local_ack_timeout_err, 1);
+
+	uint32_t cause = cause_record(nic_causes(qp->nic),
+				      &(struct cause){.code = result->cause,
+						      .error = IBV_WC_RETRY_EXC_ERR,
+						      .qpn = qp->qpn,
+						      .peer_qpn = qp->attr.dest_qp_num,
+						      .wr_id = wqe->wr_id,
+						      .wr_index = wqe->list_index,
+						      .opcode = wqe->opcode,
+						      .length = wqe->length,
+						      .state = qp->state,
+						      .limit = ack_timeout(qp),
+						      .count = qp->attr.retry_cnt + 1u});
+
+	fail(qp, wqe, IBV_WC_RETRY_EXC_ERR, cause);
+}
+
+static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe, const struct transport_result *result)
+{
+	if (qp->attr.rnr_retry == 7 || qp->rnr_left) { /* 7: for ever */
+		if (qp->attr.rnr_retry != 7)
+			qp->rnr_left--;
+		qp->due = result->due;
+		return;
+	}
+	counter_add(&qp->nic->seg->counters.rnr_nak_retry_err, 1);
+
+	uint32_t cause = cause_record(nic_causes(qp->nic), &(struct cause){.code = CAUSE_RNR,
+									   .error = IBV_WC_RNR_RETRY_EXC_ERR,
+									   .qpn = qp->qpn,
+									   .peer_qpn = qp->attr.dest_qp_num,
+									   .wr_id = wqe->wr_id,
+									   .wr_index = wqe->list_index,
+									   .opcode = wqe->opcode,
+									   .length = wqe->length,
+									   .state = qp->state,
+									   .limit = result->due - nic_now(),
+									   .count = qp->attr.rnr_retry});
+
+	fail(qp, wqe, IBV_WC_RNR_RETRY_EXC_ERR, cause);
+}
+
+/* Completes with WR_FLUSH_ERR all that was received for and not delivered. Receives that a taker began and left (it died,
+ * or the QP's errors made it stop) come before those that nobody took. */
+static void flush_receives(struct nic_qp *qp)
+{
+	bool over = visits_over(qp->nic, 0, NULL);
+
+	if (!over && nic_now() < qp->flush_deadline)
+		return;
+	qp->flush_receives = false;
+	nic_qp_flush_receives(qp, over);
+}
+
+static void step(struct nic_qp *qp, uint64_t *budget)
+{
+	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_exec);
+	struct transport_result result = {0};
+
+	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE) {
+		complete(qp, wqe, IBV_WC_WR_FLUSH_ERR, CAUSE_FLUSHED);
+		return;
+	}
+	if (qp->finish_at) {
+		complete(qp, wqe, IBV_WC_SUCCESS, 0);
+		return;
+	}
+	if (!qp->started) {
+		uint64_t delay = timing_delay();
+
+		qp->started = true;
+		qp->retry_left = qp->attr.retry_cnt;
+		qp->rnr_left = qp->attr.rnr_retry;
+		if (delay) {
+			qp->due = nic_now() + delay;
+			return;
+		}
+	}
+	switch (qp->transport->execute(qp, wqe, budget, &result)) {
+	case TRANSPORT_DONE: {
+		uint64_t delay = timing_mode() == TIMING_RANDOM ? timing_delay() : 0;
+
+		if (delay)
+			qp->due = qp->finish_at = nic_now() + delay;
+		else
+			complete(qp, wqe, IBV_WC_SUCCESS, 0);
+		break;
+	}
+	case TRANSPORT_MORE:
+		*budget = 0;
+		qp->due = 0;
+		break;
+	case TRANSPORT_WAIT:
+		qp->due = result.due;
+		break;
+	case TRANSPORT_RNR:
+		receiver_not_ready(qp, wqe, &result);
+		break;
+	case TRANSPORT_NO_RESPONSE:
+		no_response(qp, wqe, &result);
+		break;
+	case TRANSPORT_FAILED:
+		fail(qp, wqe, result.status, result.cause);
+		break;
+	}
+}
+
+static bool may_execute(const struct nic_qp *qp)
+{
+	switch (qp->state) {
+	case IBV_QPS_RTS:
+	case IBV_QPS_SQE:
+	case IBV_QPS_ERR:
+		return true;
+	case IBV_QPS_SQD: /* what was begun is finished, nothing new is begun */
+		return qp->started;
+	default:
+		return false;
+	}
+}
+
+void requester_run(struct nic_qp *qp)
+{
+	uint64_t budget = REQUESTER_BUDGET;
+
+	if (atomic_load_explicit(&qp->shared->state, memory_order_acquire) & NIC_QP_RESP_ERROR && qp->state != IBV_QPS_ERR)
+		nic_qp_fail(qp);
+	while (qp->sq_exec != qp->sq_tail && may_execute(qp)) {
+		if (qp->due && qp->state != IBV_QPS_ERR && nic_now() < qp->due)
+			break;
+		if (!budget)
+			break;
+		qp->due = 0;
+		step(qp, &budget);
+	}
+	if (qp->flush_receives)
+		flush_receives(qp);
+	if (qp->state == IBV_QPS_SQD && !qp->started && qp->drain_event) {
+		qp->drain_event = false;
+		nic_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
+	}
+	if (qp->sq_exec != qp->sq_tail && may_execute(qp))
+		defer(qp, qp->due);
+	else if (qp->flush_receives)
+		defer(qp, nic_now() + FLUSH_RETRY);
+	else if (qp->is_deferred)
+		requester_forget(qp);
+}
+
+void requester_wake(struct nic_qp *qp)
+{
+	pthread_mutex_lock(&qp->lock);
+	qp->due = 0;
+	requester_run(qp);
+	pthread_mutex_unlock(&qp->lock);
+}
+
+/* Takes references to up to BATCH deferred QPs: those that complete into cq and may run now or, for the helper (no cq),
+ * those that are due. The ones taken go to the end of the list, so that all get their turn. */
+static int pick(struct nic *nic, struct nic_cq *cq, struct nic_qp **picked, uint64_t *next_due)
+{
+	uint64_t now = nic_now();
+	int n = 0;
+
+	*next_due = UINT64_MAX;
+	pthread_mutex_lock(&nic->lock);
+	list_for_each_safe(node, tmp, &nic->deferred) {
+		struct nic_qp *qp = list_entry(node, struct nic_qp, of_deferred);
+		uint64_t due = cq ? qp->poller_due : qp->helper_due;
+
+		if (cq && qp->send_cq != cq)
+			continue;
+		if (due > now || n == BATCH) {
+			if (due < *next_due)
+				*next_due = due;
+			continue;
+		}
+		atomic_fetch_add(&qp->refs, 1);
+		picked[n++] = qp;
+	}
+	for (int i = 0; i < n; i++) {
+		list_del(&picked[i]->of_deferred);
+		list_add_tail(&nic->deferred, &picked[i]->of_deferred);
+	}
+	pthread_mutex_unlock(&nic->lock);
+	/* Unkind timing: the specification orders nothing between QPs. */
+	for (int i = n - 1; i > 0 && timing_mode() == TIMING_RANDOM; i--) {
+		int j = (int)timing_choice((uint32_t)i + 1);
+		struct nic_qp *other = picked[i];
+
+		picked[i] = picked[j];
+		picked[j] = other;
+	}
+	return n;
+}
+
+void requester_run_for(struct nic_cq *cq)
+{
+	struct nic_qp *picked[BATCH];
+	uint64_t next_due;
+	int n = pick(cq->nic, cq, picked, &next_due);
+
+	for (int i = 0; i < n; i++) {
+		/* The caller holds the CQ's lock, which who holds a QP's lock may wait for. */
+		if (!pthread_mutex_trylock(&picked[i]->lock)) {
+			requester_run(picked[i]);
+			pthread_mutex_unlock(&picked[i]->lock);
+		}
+		nic_qp_put(picked[i]);
+	}
+}
+
+uint64_t requester_run_due(struct nic *nic)
+{
+	struct nic_qp *picked[BATCH];
+	uint64_t next_due;
+	int n = pick(nic, NULL, picked, &next_due);
+
+	for (int i = 0; i < n; i++) {
+		pthread_mutex_lock(&picked[i]->lock);
+		requester_run(picked[i]);
+		pthread_mutex_unlock(&picked[i]->lock);
+		nic_qp_put(picked[i]);
+	}
+	/* Those that ran may be due again, at a time that only another look tells. */
+	return n ? 0 : next_due;
+}
+
+uint64_t requester_next_due(struct nic *nic)
+{
+	uint64_t next = UINT64_MAX;
+
+	pthread_mutex_lock(&nic->lock);
+	list_for_each(node, &nic->deferred) {
+		const struct nic_qp *qp = list_entry(node, struct nic_qp, of_deferred);
+
+		if (qp->helper_due < next)
+			next = qp->helper_due;
+	}
+	pthread_mutex_unlock(&nic->lock);
+	return next;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/* The responder's rules. See responder.h. */
+#include "nic/responder.h"
+
+#include <string.h>
+
+#include "nic/cq.h"
+#include "nic/mr.h"
+#include "nic/qp_internal.h"
+
+struct seg_qp *responder_find(const struct target *target, uint32_t qpn, uint32_t *index)
+{
+	struct seg_header *hdr = &target->seg->hdr;
+	uint32_t slots = atomic_load_explicit(&hdr->slot_count, memory_order_acquire);
+
+	for (uint32_t i = 0; i < slots && i < NIC_OWN_SLOTS; i++) {
+		if (atomic_load_explicit(&hdr->slots[i], memory_order_relaxed) == qpn >> NIC_QPN_INDEX_BITS) {
+			*index = i << NIC_QPN_INDEX_BITS | (qpn & ((1u << NIC_QPN_INDEX_BITS) - 1));
+			return &target->seg->qps[*index];
+		}
+	}
+	return NULL;
+}
+
+static bool gid_equal(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return !memcmp(a, b, sizeof(*a));
+}
+
+static enum response say(struct cause *c, enum cause_code code, enum response response)
+{
+	c->code = code;
+	return response;
+}
+
+/* Rights that the operation needs of the QP. */
+static uint32_t rights_of(enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return IBV_ACCESS_REMOTE_WRITE;
+	case IBV_WR_RDMA_READ:
+		return IBV_ACCESS_REMOTE_READ;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_ACCESS_REMOTE_ATOMIC;
+	default:
+		return 0;
+	}
+}
+
+/* RC and UC: is this our peer, and does it speak of the same connection? */
+static enum response admit_connected(struct seg_qp *qp, const struct request *request, struct cause *c)
+{
+	if (qp->dest_qpn != request->src_qpn)
+		return say(c, CAUSE_PEER_NOT_CONNECTED, RESPONSE_NONE);
+	if (atomic_load_explicit(&qp->peer_instance, memory_order_relaxed) != request->instance)
+		return say(c, CAUSE_PEER_NOT_CONNECTED, RESPONSE_NONE);
+	if (!gid_equal(&qp->dgid, request->sgid) || !gid_equal(&qp->sgid, request->dgid))
+		return say(c, CAUSE_PEER_GID, RESPONSE_NONE);
+	/* UC starts a message at any PSN (specification 9.8.2.2.1). */
+	uint32_t epsn = atomic_load_explicit(&qp->epsn, memory_order_relaxed);
+
+	c->limit = epsn;
+	c->value = request->psn;
+	if (request->type == IBV_QPT_RC && epsn != request->psn)
+		return say(c, CAUSE_PSN_MISMATCH, RESPONSE_NONE);
+
+	uint32_t access = atomic_load_explicit(&qp->access, memory_order_relaxed);
+	uint32_t rights = rights_of(request->opcode);
+
+	if ((access & rights) != rights) {
+		c->access = rights;
+		c->region_access = access;
+		return say(c, CAUSE_QP_ACCESS, RESPONSE_NAK_INVALID);
+	}
+	/* Packets of another size than the path MTU are only right when the message fits into one. */
+	c->limit = qp->path_mtu;
+	c->value = request->mtu;
+	if (qp->path_mtu != request->mtu &&
+	    request->length > (qp->path_mtu < request->mtu ? qp->path_mtu : request->mtu))
+		return say(c, CAUSE_MTU_MISMATCH, RESPONSE_NAK_INVALID);
+	if (rights & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC) &&
+	    request->outstanding > qp->max_dest_rd_atomic) {
+		c->limit = qp->max_dest_rd_atomic;
+		c->value = request->outstanding;
+		return say(c, CAUSE_RESPONDER_DEPTH, RESPONSE_NAK_INVALID);
+	}
+	c->limit = c->value = 0;
+	return RESPONSE_ACK;
+}
+
+enum response responder_admit(struct seg_qp *qp, const struct request *request, struct cause *c)
+{
+	uint64_t word = atomic_load_explicit(&qp->state, memory_order_acquire);
+	enum ibv_qp_state state = word & 0xff;
+
+	c->peer_qpn = request->dest_qpn;
+	c->peer_state = state;
+	if (!(word & NIC_QP_EXISTS))
+		return say(c, CAUSE_PEER_QP_UNKNOWN, RESPONSE_NONE);
+	if ((word >> 8 & 0xff) != qp_type_code(request->type))
+		return say(c, CAUSE_PEER_QP_TYPE, RESPONSE_NONE);
+	if (word & NIC_QP_RESP_ERROR || state < IBV_QPS_RTR || state == IBV_QPS_ERR)
+		return say(c, CAUSE_PEER_QP_STATE, RESPONSE_NONE);
+	if (request->type == IBV_QPT_UD)
+		return qp->qkey == request->qkey ? RESPONSE_ACK : say(c, CAUSE_DROP_QKEY, RESPONSE_NONE);
+	return admit_connected(qp, request, c);
+}
+
+enum response responder_take(const struct target *target, struct seg_qp *qp, const struct request *request, uint64_t length,
+			     struct receive *receive, struct cause *c)
+{
+	struct nic_segment *seg = target->seg;
+	struct seg_srq *srq = qp->srq >= 0 ? &seg->srqs[qp->srq] : NULL;
+	uint32_t left;
+
+	if (atomic_load_explicit(&seg->cqs[qp->recv_cq].error, memory_order_relaxed))
+		return say(c, CAUSE_REMOTE_CQ_ERROR, RESPONSE_NAK_OPERATION);
+	receive->srq = qp->srq;
+	receive->rq = srq ? &srq->rq : &qp->rq;
+	receive->pd = srq ? srq->pd : qp->pd;
+
+	uint64_t need = request->type == IBV_QPT_RC || srq ? 0 : length;
+	int slot = rq_take(seg, receive->rq, request->src_qpn, need, &left);
+
+	if (slot == RQ_TOO_SHORT)
+		return say(c, CAUSE_DROP_TOO_LONG, RESPONSE_NONE);
+	if (slot < 0)
+		return say(c, CAUSE_RNR, RESPONSE_RNR);
+	receive->slot = (uint32_t)slot;
+	receive->wqe = rq_wqe(seg, receive->rq, receive->slot);
+	if (srq) {
+		uint32_t limit = atomic_load_explicit(&receive->rq->limit, memory_order_relaxed);
+
+		if (left < limit && atomic_compare_exchange_strong(&receive->rq->limit, &limit, 0))
+			attention_srq(target, (uint32_t)qp->srq);
+	}
+	return RESPONSE_ACK;
+}
+
+enum cause_code responder_scatter(const struct target *target, const struct receive *receive, uint64_t length,
+				  struct iovec *iov, uint32_t *count, struct cause *c)
+{
+	const struct nic_rwqe *wqe = receive->wqe;
+	uint64_t left = length, room = 0;
+
+	*count = 0;
+	for (uint32_t i = 0; i < wqe->num_sge && i < receive->rq->max_sge; i++) {
+		const struct ibv_sge *sge = &wqe->sge[i];
+		uint64_t va;
+
+		/* Hardware checks what it touches, and what it touches ends with the message. */
+		uint64_t part = sge->length < left ? sge->length : left;
+
+		room += sge->length;
+		if (!part)
+			continue;
+		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE, receive->pd, &va, c))
+			return CAUSE_RECEIVE_BAD_SGE;
+
+		iov[(*count)++] = (struct iovec){.iov_base = (void *)(uintptr_t)va, .iov_len = part};
+		left -= part;
+	}
+	if (left) {
+		c->limit = room;
+		c->value = length;
+		return CAUSE_RECEIVE_TOO_SHORT;
+	}
+	return CAUSE_NONE;
+}
+
+void responder_complete(const struct target *target, struct seg_qp *qp, const struct receive *receive,
+			const struct nic_cqe *cqe, bool solicited)
+{
+	enum nic_ref_kind kind = receive->srq >= 0 ? NIC_REF_SRQ : NIC_REF_RQ;
+	uint32_t index = receive->srq >= 0 ? (uint32_t)receive->srq : (uint32_t)(qp - target->seg->qps);
+
+	rq_complete(receive->wqe, cqe);
+	if (cq_publish(target->seg, qp->recv_cq, kind, index, receive->slot, solicited || cqe->status != IBV_WC_SUCCESS) !=
+	    CQ_PUBLISHED)
+		attention_cq(target, qp->recv_cq);
+}
+
+void responder_fail(const struct target *target, struct seg_qp *qp, uint32_t index, uint32_t bits)
+{
+	atomic_fetch_or(&qp->state, NIC_QP_RESP_ERROR);
+	attention_qp(target, index, bits);
+}
+
+void responder_established(const struct target *target, struct seg_qp *qp, uint32_t index)
+{
+	if ((atomic_load_explicit(&qp->state, memory_order_relaxed) & 0xff) == IBV_QPS_RTR &&
+	    !atomic_exchange_explicit(&qp->comm_est, 1, memory_order_relaxed))
+		attention_qp(target, index, NIC_ATT_COMM_EST);
+}
+
+uint64_t rnr_timer(uint32_t code)
+{
+	/* In units of 10 us. */
+	static const uint32_t table[32] = {65536, 1,   2,   3,   4,   6,   8,    12,   16,   24,   32,
+					   48,	  64,  96,  128, 192, 256, 384,  512,  768,  1024, 1536,
+					   2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+	return table[code & 31] * 10000ull;
+}

@@ -108,7 +108,13 @@ struct contender {
 	uint64_t last, guess, sum;
 };
 
-static void contend(struct contender *c, size_t adding, size_t swapping, size_t result)
+/* Where a QP's results go, in its own node's data region. */
+static size_t result_of(const struct contender *c)
+{
+	return c->n->arena.data + 128 + 8 * (c->q - c->n->qp);
+}
+
+static void contend(struct contender *c, size_t adding, size_t swapping)
 {
 	struct node *n = c->n;
 	const bool add = c->swaps == 0 || (c->adds > 0 && rng_chance(&n->rng, 50));
@@ -121,7 +127,7 @@ static void contend(struct contender *c, size_t adding, size_t swapping, size_t 
 		.signaled = true,
 		.len = 8,
 		.pieces = 1,
-		.piece = { { result, 8, 1 } },
+		.piece = { { result_of(c), 8, 1 } },
 		.remote = { add ? adding : swapping, 8, 1 },
 		.add_or_compare = add ? 1 : c->guess,
 		.swap = c->guess + 1,
@@ -132,8 +138,9 @@ static void contend(struct contender *c, size_t adding, size_t swapping, size_t 
 	post(n, c->q, c->list, 1);
 }
 
-static void answered(struct contender *c, size_t result)
+static void answered(struct contender *c)
 {
+	const size_t result = result_of(c);
 	uint64_t value;
 
 	memcpy(&value, c->n->arena.mem + result, sizeof(value));
@@ -158,8 +165,7 @@ static void answered(struct contender *c, size_t result)
 	}
 }
 
-static void poll_contenders(struct node *n, struct contender *contender, unsigned count,
-			    size_t result)
+static void poll_contenders(struct node *n, struct contender *contender, unsigned count)
 {
 	struct ibv_wc wc;
 
@@ -171,7 +177,7 @@ static void poll_contenders(struct node *n, struct contender *contender, unsigne
 				c = &contender[i];
 		if (wc.status != IBV_WC_SUCCESS || !c || !c->waiting || wc.wr_id != c->op.wr_id)
 			fail("node %u: an atomic's completion: %s", n->id, wc_text(&wc));
-		answered(c, result + 8 * (c->q - n->qp));
+		answered(c);
 	}
 }
 
@@ -179,8 +185,7 @@ static void poll_contenders(struct node *n, struct contender *contender, unsigne
 void scene_contended_atomics(struct world *w)
 {
 	struct contender contender[MAX_NODES * MAX_QPS] = {};
-	const size_t adding = (w->node[1].arena.data + 64) & ~7, swapping = adding + 8,
-		     result = adding + 64;
+	const size_t adding = (w->node[1].arena.data + 64) & ~7, swapping = adding + 8;
 	const unsigned remote = w->row->qps - w->row->self_qps, all = remote + w->row->self_qps;
 	const unsigned each = w->ops_wanted / (2 * all) + 16;
 	uint64_t total = (uint64_t)all * each, sum = 0, zero[2] = { 0, 0 };
@@ -207,11 +212,11 @@ void scene_contended_atomics(struct world *w)
 
 			left += c->adds + c->swaps;
 			if (!c->waiting && c->adds + c->swaps > 0)
-				contend(c, adding, swapping, result + 8 * (c->q - c->n->qp));
+				contend(c, adding, swapping);
 		}
 		for (unsigned i = 0; i < w->nodes; i++)
 			if (w->node[i].mine)
-				poll_contenders(&w->node[i], contender, count, result);
+				poll_contenders(&w->node[i], contender, count);
 	} while (left > 0);
 
 	for (unsigned i = 0; i < count; i++) {

@@ -6,7 +6,6 @@
  * The table is part of the binary interface: verbs_context stands before ibv_context, with its size in front of it, and
  * what we do not have stays NULL, which the inline functions answer with EOPNOTSUPP.
  */
-#define _GNU_SOURCE
 #include "verbs/verbs.h"
 
 #include <fcntl.h>

@@ -12,7 +12,6 @@
  * and a link is replaced by renaming, so nobody sees half a tree; who finds the right link has nothing to do. Where the
  * directory cannot be made, is not ours alone or is full there is no tree, which is no failure.
  */
-#define _GNU_SOURCE
 #include "verbs/verbs.h"
 
 #include <dirent.h>

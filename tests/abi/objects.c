@@ -345,6 +345,7 @@ static void srq_has_bounds_and_a_limit(void **state)
 {
 	struct bench *bench = *state;
 	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 0, .max_sge = 1 } };
+	struct ibv_recv_wr receive = { .num_sge = 0 }, *bad;
 	struct ibv_srq_attr values;
 	struct ibv_srq *srq;
 	uint32_t number;
@@ -355,6 +356,8 @@ static void srq_has_bounds_and_a_limit(void **state)
 	srq = make_srq(bench);
 	assert_non_null(srq);
 	assert_int_equal(ibv_get_srq_num(srq, &number), EOPNOTSUPP);
+	for (int i = 0; i < 5; i++) /* an SRQ below its limit tells so at once */
+		assert_int_equal(ibv_post_srq_recv(srq, &receive, &bad), 0);
 	values = (struct ibv_srq_attr){ .srq_limit = 3 };
 	assert_int_equal(ibv_modify_srq(srq, &values, IBV_SRQ_LIMIT), 0);
 	assert_int_equal(ibv_query_srq(srq, &values), 0);

@@ -98,7 +98,6 @@ static const struct row special[] = {
 	{ .name = "mixed/uc/classic", MIXED_UC, CLASSIC },
 	{ .name = "mixed/uc/extended", MIXED_UC, EXTENDED },
 	{ .name = "mixed/uc/4-qps-one-cq", MIXED_UC, BOTH, .qps = 4, .cqs = CQ_SHARED },
-	{ .name = "mixed/uc/4-qps-srq", MIXED_UC, CLASSIC, .qps = 4, .srq = true },
 	{ .name = "mixed/ud/classic", MIXED_UD, CLASSIC },
 	{ .name = "mixed/ud/extended", MIXED_UD, EXTENDED },
 	{ .name = "mixed/ud/4-qps-to-any", MIXED_UD, BOTH, .qps = 4 },
@@ -180,12 +179,7 @@ static const struct row special[] = {
 	  .qps = 3,
 	  .self_qps = 3,
 	  .cqs = CQ_SHARED },
-	{ .name = "loopback/uc/self",
-	  MIXED_UC,
-	  EXTENDED,
-	  .place = ONE_NODE,
-	  .self_qps = 1,
-	  .srq = true },
+	{ .name = "loopback/uc/self", MIXED_UC, EXTENDED, .place = ONE_NODE, .self_qps = 1 },
 	{ .name = "loopback/ud/self", MIXED_UD, CLASSIC, .place = ONE_NODE, .qps = 2, .self_qps = 2 },
 
 	/* How memory is named. */
@@ -297,7 +291,8 @@ static bool has_meaning(const struct point *p)
 		return false;
 	if (p->inl && !(ops[p->op].inlinable && sizes[p->size].inlinable))
 		return false;
-	return !p->srq || op_takes_receive(p->op);
+	/* ibv_create_qp(3): only RC and UD QPs use an SRQ. */
+	return !p->srq || (op_takes_receive(p->op) && types[p->type].type != IBV_QPT_UC);
 }
 
 static struct row product_row(const struct point *p)

@@ -31,7 +31,8 @@ static struct {
 	pthread_mutex_t lock;
 	struct verbs_device *list;
 	unsigned count;
-	int error; /* of making them; the settings do not get better */
+	char *text; /* the setting, cut into the names that list points to */
+	int error;  /* of making them; the settings do not get better */
 } devices = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void lock_devices(void)
@@ -91,10 +92,17 @@ static bool parse_device(char *text, struct verbs_device *device)
 	return !text || device->interfaces;
 }
 
+static void free_devices(struct verbs_device *list, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		free(list[i].interfaces);
+	free(list);
+}
+
 /* Fills devices. The text stays allocated: they point into it. */
 static int parse_devices(const char *setting)
 {
-	char *text = strdup(setting);
+	char *text = strdup(setting), *rest = text;
 	unsigned room = 1;
 
 	if (!text)
@@ -102,21 +110,22 @@ static int parse_devices(const char *setting)
 	for (const char *c = text; *c; c++)
 		room += *c == ',';
 	struct verbs_device *list = calloc(room, sizeof(*list));
+	int error = list ? 0 : ENOMEM;
 
-	if (!list)
-		goto no_memory;
-	for (unsigned i = 0; i < room; i++) {
+	for (unsigned i = 0; !error && i < room; i++) {
 		list[i].index = i;
-		if (!parse_device(strsep(&text, ","), &list[i]))
-			return EINVAL;
+		if (!parse_device(strsep(&rest, ","), &list[i]))
+			error = EINVAL;
 	}
+	if (error) {
+		free_devices(list, list ? room : 0);
+		free(text);
+		return error;
+	}
+	devices.text = text;
 	devices.list = list;
 	devices.count = room;
 	return 0;
-
-no_memory:
-	free(text);
-	return ENOMEM;
 }
 
 /* FNV-1a, 64 bits */

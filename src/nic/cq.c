@@ -293,23 +293,21 @@ static uint64_t next_word(struct nic_cq *cq)
 	}
 }
 
-const struct nic_cqe *nic_cq_peek(struct nic_cq *cq)
+bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
 {
 	uint64_t word = next_word(cq);
 
-	return word ? dereference(cq->nic, word) : NULL;
-}
-
-void nic_cq_consume(struct nic_cq *cq)
-{
-	uint64_t word = atomic_load_explicit(ring_word(cq->ring, cq->head), memory_order_relaxed);
-
+	if (!word)
+		return false;
+	*cqe = *dereference(cq->nic, word);
 	give_back(cq->nic, word);
 	advance(cq);
+	return true;
 }
 
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 {
+	struct nic_cqe cqe;
 	int got = 0;
 
 	if (nic_is_orphan(cq->nic)) {
@@ -318,26 +316,21 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 	}
 	pthread_mutex_lock(&cq->lock);
 	nic_cq_begin(cq);
-	for (; got < n; got++) {
-		const struct nic_cqe *cqe = nic_cq_peek(cq);
-
-		if (!cqe)
-			break;
+	for (; got < n && nic_cq_take(cq, &cqe); got++) {
 		wc[got] = (struct ibv_wc){
-			.wr_id = cqe->wr_id,
-			.status = cqe->status,
-			.opcode = cqe->opcode,
-			.vendor_err = cqe->vendor_err,
-			.byte_len = cqe->byte_len,
-			.imm_data = cqe->imm_data,
-			.qp_num = cqe->qp_num,
-			.src_qp = cqe->src_qp,
-			.wc_flags = cqe->wc_flags,
-			.slid = cqe->slid,
-			.sl = cqe->sl,
-			.dlid_path_bits = cqe->dlid_path_bits,
+			.wr_id = cqe.wr_id,
+			.status = cqe.status,
+			.opcode = cqe.opcode,
+			.vendor_err = cqe.vendor_err,
+			.byte_len = cqe.byte_len,
+			.imm_data = cqe.imm_data,
+			.qp_num = cqe.qp_num,
+			.src_qp = cqe.src_qp,
+			.wc_flags = cqe.wc_flags,
+			.slid = cqe.slid,
+			.sl = cqe.sl,
+			.dlid_path_bits = cqe.dlid_path_bits,
 		};
-		nic_cq_consume(cq);
 	}
 	pthread_mutex_unlock(&cq->lock);
 	return got;

@@ -47,13 +47,12 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe);
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc);
 
 /*
- * Polling one by one, for the extended API; the caller holds nic_cq.lock from begin to end.
- * begin makes progress (what deferred work completes here) and peek gives the oldest completion without taking it, or
- * NULL. It stays valid until consume, which takes it and gives its WQE back.
+ * Polling one by one, for the extended API; the caller holds nic_cq.lock from begin to end. begin makes progress: what
+ * deferred work completes here. take takes the oldest completion and gives its WQE back, so that the program can post
+ * anew while it looks at it; false when there is none.
  */
 void nic_cq_begin(struct nic_cq *cq);
-const struct nic_cqe *nic_cq_peek(struct nic_cq *cq);
-void nic_cq_consume(struct nic_cq *cq);
+bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe);
 
 /* ibv_req_notify_cq. */
 int nic_cq_arm(struct nic_cq *cq, bool solicited_only);

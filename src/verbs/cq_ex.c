@@ -13,17 +13,16 @@
 
 static const struct nic_cqe *current_of(struct ibv_cq_ex *ex)
 {
-	return ((struct verbs_cq *)ex)->current;
+	return &((struct verbs_cq *)ex)->current;
 }
 
-/* Shows the oldest completion, or says that there is none; lock held. */
-static int stand_at_next(struct verbs_cq *cq)
+/* Takes the oldest completion, or says that there is none; lock held. */
+static int take_next(struct verbs_cq *cq)
 {
-	cq->current = nic_cq_peek(&cq->nic);
-	if (!cq->current)
+	if (!nic_cq_take(&cq->nic, &cq->current))
 		return ENOENT;
-	cq->ex.status = cq->current->status;
-	cq->ex.wr_id = cq->current->wr_id;
+	cq->ex.status = cq->current.status;
+	cq->ex.wr_id = cq->current.wr_id;
 	return 0;
 }
 
@@ -39,7 +38,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr->comp_mask);
 	pthread_mutex_lock(&cq->nic.lock);
 	nic_cq_begin(&cq->nic);
-	error = stand_at_next(cq);
+	error = take_next(cq);
 	if (error)
 		pthread_mutex_unlock(&cq->nic.lock);
 	return error;
@@ -47,20 +46,13 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 static int next_poll(struct ibv_cq_ex *ex)
 {
-	struct verbs_cq *cq = (struct verbs_cq *)ex;
-
-	if (cq->current)
-		nic_cq_consume(&cq->nic);
-	return stand_at_next(cq);
+	return take_next((struct verbs_cq *)ex);
 }
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
 	struct verbs_cq *cq = (struct verbs_cq *)ex;
 
-	if (cq->current)
-		nic_cq_consume(&cq->nic);
-	cq->current = NULL;
 	pthread_mutex_unlock(&cq->nic.lock);
 }
 

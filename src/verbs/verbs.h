@@ -96,8 +96,7 @@ struct verbs_cq {
 	};
 	void *later[8]; /* zero: where headers newer than ours look for more */
 	struct nic_cq nic;
-	const struct nic_cqe
-		*current; /* the completion between start_poll and end_poll; under nic.lock */
+	struct nic_cqe current; /* the completion between start_poll and end_poll; under nic.lock */
 	uint32_t async_events_read; /* under ctx->events.lock */
 	struct list of_ctx;
 };

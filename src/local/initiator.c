@@ -325,8 +325,17 @@ static enum transport_outcome refused(struct walk *w, enum response response)
 							 : IBV_WC_REM_OP_ERR);
 }
 
+/* True once the receiver has posted anything. */
+static bool has_posted(const struct walk *w)
+{
+	const struct seg_qp *qp = w->target_qp;
+	const struct seg_rq *rq = qp->srq < 0 ? &qp->rq : &w->ts->peer->visitor.seg->srqs[qp->srq].rq;
+
+	return atomic_load_explicit(&rq->tail, memory_order_relaxed);
+}
+
 /* No receive is posted. RC waits for what the responder's timer says; UC and UD wait a little, for a receiver that is
- * only slow, but not for one that does not come. */
+ * only slow, but not for one that does not come or never did. */
 static enum transport_outcome not_ready(struct walk *w)
 {
 	uint64_t now = nic_now();
@@ -335,6 +344,8 @@ static enum transport_outcome not_ready(struct walk *w)
 		w->result->due = now + rnr_timer(atomic_load_explicit(&w->target_qp->min_rnr_timer, memory_order_relaxed));
 		return TRANSPORT_RNR;
 	}
+	if (!has_posted(w))
+		return dropped(w, CAUSE_DROP_NO_RECEIVE);
 	if (!w->ts->paced_since)
 		w->ts->paced_since = now;
 	if (now - w->ts->paced_since < PACE_LIMIT)

@@ -68,10 +68,13 @@ static int check_range(struct nic *nic, const struct nic_mr *mr)
 	}
 }
 
-static void publish(struct nic_mr *mr)
+static void publish(struct nic_mr *mr, bool new_keys)
 {
 	struct seg_mr *shared = mr->shared;
-	uint32_t tag = next_tag(state_tag(atomic_load_explicit(&shared->state, memory_order_relaxed)));
+	uint32_t tag = state_tag(atomic_load_explicit(&shared->state, memory_order_relaxed));
+
+	if (new_keys)
+		tag = next_tag(tag);
 
 	shared->addr = mr->addr;
 	shared->length = mr->length;
@@ -104,7 +107,7 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 		table_free(&nic->mrs, mr->index);
 		return refuse(nic, CAUSE_NO_MEMORY, ENOMEM, mr);
 	}
-	publish(mr);
+	publish(mr, true);
 	return 0;
 }
 
@@ -151,7 +154,7 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 	if (error)
 		return error;
 	*mr = changed;
-	publish(mr);
+	publish(mr, flags & IBV_REREG_MR_CHANGE_TRANSLATION);
 	return 0;
 }
 

@@ -22,8 +22,8 @@ struct nic_mr {
 int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access,
 		    struct nic_mr *mr);
 
-/* Changes what flags (enum ibv_rereg_mr_flags) names; the keys change too. errno values of registration; after a failure
- * the region is as it was. */
+/* Changes what flags (enum ibv_rereg_mr_flags) names. The keys change when the range does; programs count on them as long
+ * as it does not. errno values of registration; after a failure the region is as it was. */
 int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access);
 
 /* When this returns 0, no initiator touches the region any more. EBUSY when a stopped process is in the middle of an

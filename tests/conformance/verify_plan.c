@@ -482,6 +482,26 @@ static void clear(struct world *w)
 		}
 }
 
+/* Nothing but a later message says that an unreliable WRITE has come. */
+static void plan_last_message(struct world *w, unsigned node, unsigned qp)
+{
+	const struct vqp *q = &w->node[node].qp[qp];
+
+	if (w->row->type == IBV_QPT_UC && q->count > 0 && q->sq[q->count - 1]->kind == OP_WRITE &&
+	    !plan_op(w, node, qp, OP_SEND))
+		fail("no room for the message that ends a round of WRITEs");
+}
+
+/* What a queue's last operation is marked with, so that its end is noticed. */
+static void mark_last(struct world *w, struct vqp *q)
+{
+	if (q->count > 0)
+		q->sq[q->count - 1]->signaled = true;
+	for (unsigned from = 0; from < w->row->qps; from++)
+		if (q->inbox[from].count > 0 && w->row->solicited)
+			q->inbox[from].op[q->inbox[from].count - 1]->solicited = true;
+}
+
 void plan_round(struct world *w, unsigned ops)
 {
 	const struct row *row = w->row;
@@ -491,22 +511,12 @@ void plan_round(struct world *w, unsigned ops)
 		if (!plan_op(w, rng_below(&w->rng, w->nodes), rng_below(&w->rng, row->qps),
 			     pick_kind(w)))
 			break;
-
 	for (unsigned node = 0; node < w->nodes; node++)
-		for (unsigned qp = 0; qp < row->qps; qp++) {
-			struct vqp *q = &w->node[node].qp[qp];
-
-			/* Nothing but a later message says that an unreliable WRITE has come. */
-			if (row->type == IBV_QPT_UC && q->count > 0 &&
-			    q->sq[q->count - 1]->kind == OP_WRITE && !plan_op(w, node, qp, OP_SEND))
-				fail("no room for the message that ends a round of WRITEs");
-			if (q->count > 0)
-				q->sq[q->count - 1]->signaled = true;
-			for (unsigned from = 0; from < row->qps; from++)
-				if (q->inbox[from].count > 0 && row->solicited)
-					q->inbox[from].op[q->inbox[from].count - 1]->solicited =
-						true;
-		}
+		for (unsigned qp = 0; qp < row->qps; qp++)
+			plan_last_message(w, node, qp);
+	for (unsigned node = 0; node < w->nodes; node++)
+		for (unsigned qp = 0; qp < row->qps; qp++)
+			mark_last(w, &w->node[node].qp[qp]);
 }
 
 void op_print(const struct world *w, const struct op *op)

@@ -571,7 +571,6 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 	int fds[2];
 	int error = receive_message(endpoint->fd, &message, fds);
 	enum cause_code refusal = CAUSE_PEER_SILENT;
-	struct peer *arrived = NULL;
 
 	if (error == EAGAIN)
 		return false;
@@ -579,11 +578,9 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 	if (!error && !endpoint->peer && endpoint->kind == ACCEPTED && message.type == MESSAGE_HELLO) {
 		refusal = welcome(nic, endpoint, &message, fds);
 		error = refusal != CAUSE_NONE;
-		arrived = endpoint->peer;
 	} else if (!error && !endpoint->peer && endpoint->kind == CONNECTED && message.type == MESSAGE_WELCOME) {
 		refusal = welcomed(nic, endpoint, &message, fds);
 		error = refusal != CAUSE_NONE;
-		arrived = endpoint->peer;
 	} else {
 		close_fds(fds);
 		if (!error && message.type == MESSAGE_REFUSED)
@@ -598,9 +595,7 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 	pthread_mutex_unlock(&nic->attach->lock);
 	if (error)
 		return false;
-	if (arrived)
-		initiator_peer_arrived(nic, arrived);
-	else if (message.type == MESSAGE_ASSIST && endpoint->kind == ACCEPTED) {
+	if (message.type == MESSAGE_ASSIST && endpoint->kind == ACCEPTED) {
 		struct message answer = introduction(nic, MESSAGE_ASSISTED);
 
 		assist_serve(nic, endpoint->peer, &message, &answer);

@@ -25,6 +25,7 @@
 #define PACE_STEP     50000ull	   /* ns */
 #define PACE_LIMIT    100000000ull /* ns without a single delivery: then UC and UD messages are dropped */
 #define BUSY_POLL     20000ull	   /* ns */
+#define BUSY_LIMIT    100000000ull /* ns */
 
 /* Beside enum transport_outcome: the step is done, the message goes on. */
 enum { GO_ON = -1 };
@@ -32,6 +33,7 @@ enum { GO_ON = -1 };
 struct transport_state {
 	struct peer *peer;	 /* RC, UC: from when it is reachable; UD: while a message is under way */
 	uint64_t attach_since;	 /* 0: not waiting for an answer */
+	uint64_t busy_since;	 /* UD: since when another datagram is being received; 0: it is not */
 	uint64_t paced_since;	 /* since when the receiver has been found empty at every look; 0: the last one was taken */
 	/* The message under way */
 	bool taken;		 /* receive is valid */
@@ -369,6 +371,13 @@ static enum cause_code check_remote_range(struct walk *w, uint64_t *va)
 			&w->cause);
 }
 
+/* Datagrams of several senders wait for each other, but not for one that stands still. */
+static bool keeps_order(struct walk *w)
+{
+	return w->qp->type == IBV_QPT_UD &&
+	       (!w->ts->busy_since || nic_now() - w->ts->busy_since < BUSY_LIMIT);
+}
+
 /* Finds the memory at the other end: of the key, or of a receive, which is taken. */
 static int aim(struct walk *w)
 {
@@ -389,8 +398,14 @@ static int aim(struct walk *w)
 	}
 	if (needs_receive(opcode) && !ts->taken) {
 		enum response response = responder_take(&ts->peer->target, w->target_qp, &w->request,
-							is_send(opcode) ? w->length : 0, &ts->receive, &w->cause);
+							is_send(opcode) ? w->length : 0, keeps_order(w), &ts->receive,
+							&w->cause);
 
+		if (response == RESPONSE_BUSY) {
+			if (!ts->busy_since)
+				ts->busy_since = nic_now();
+			return wait_until(w, nic_now() + BUSY_POLL);
+		}
 		if (response == RESPONSE_RNR)
 			return not_ready(w);
 		if (response == RESPONSE_NONE)
@@ -398,7 +413,7 @@ static int aim(struct walk *w)
 		if (response != RESPONSE_ACK)
 			return refused(w, response);
 		ts->taken = true;
-		ts->paced_since = 0;
+		ts->paced_since = ts->busy_since = 0;
 	}
 	if (is_send(opcode)) {
 		enum cause_code code = responder_scatter(&ts->peer->target, &ts->receive, w->length, w->remote,
@@ -722,25 +737,6 @@ const struct transport local_transport = {
 	.execute = execute,
 	.cancel = cancel,
 };
-
-void initiator_peer_arrived(struct nic *nic, struct peer *peer)
-{
-	for (uint32_t i = 0; i < nic->qps.fresh; i++) {
-		struct nic_qp *qp = nic_qp_get(nic, i);
-		uint32_t index;
-		uint64_t unknown = 0;
-
-		if (!qp)
-			continue;
-		pthread_mutex_lock(&qp->lock);
-		/* A QP that only receives would never ask who its peer is. */
-		if (qp->ts && qp->type != IBV_QPT_UD && responder_find(&peer->target, qp->attr.dest_qp_num, &index))
-			atomic_compare_exchange_strong(&qp->shared->peer_instance, &unknown, peer->instance);
-		requester_run(qp);
-		pthread_mutex_unlock(&qp->lock);
-		nic_qp_put(qp);
-	}
-}
 
 /* Whether a receive's taker was a datagram QP of this process. */
 static bool was_datagram_of(const struct peer *peer, uint32_t taker)

@@ -8,9 +8,6 @@
 
 #include "local/attach.h"
 
-/* Helper: a process has become reachable; QPs that were connected to it before are told. */
-void initiator_peer_arrived(struct nic *nic, struct peer *peer);
-
 /* Helper: a process has ended; what it took of our receive queues and left is repaired. */
 void initiator_peer_died(struct nic *nic, struct peer *peer);
 

@@ -82,7 +82,11 @@ struct nic_rwqe {
  *   lap 23 | taker's QPN 24 | state 2 | slot 15      lap = p >> log2, truncated
  * The owner turns the last lap's word into AVAILABLE at tail; an initiator turns AVAILABLE into TAKEN at head by CAS.
  */
-enum nic_fifo_state { NIC_FIFO_AVAILABLE = 1, NIC_FIFO_TAKEN = 2 };
+enum nic_fifo_state {
+	NIC_FIFO_AVAILABLE = 1,
+	NIC_FIFO_TAKEN = 2,
+	NIC_FIFO_DONE = 3, /* datagrams in an RQ: taken, and its completion is published; see rq_take() */
+};
 
 struct seg_rq {
 	nic_aligned _Atomic uint64_t head; /* initiators: next position to take; advanced by anyone past TAKEN words */

@@ -242,8 +242,7 @@ static void flush_begun(struct nic_qp *qp, struct nic_rq *rq, enum nic_ref_kind 
 void nic_qp_flush_receives(struct nic_qp *qp, bool all)
 {
 	struct seg_rq *rq = &qp->shared->rq;
-	uint32_t left;
-	int slot;
+	struct rq_taken taken;
 
 	if (qp->srq) {
 		if (all && qp->type != IBV_QPT_UD)
@@ -253,8 +252,8 @@ void nic_qp_flush_receives(struct nic_qp *qp, bool all)
 	}
 	if (all)
 		flush_begun(qp, &qp->rq, NIC_REF_RQ, qp->index);
-	while ((slot = rq_take(qp->nic->seg, rq, qp->qpn, 0, &left)) >= 0)
-		flush_one(qp, NIC_REF_RQ, qp->index, rq, (uint32_t)slot);
+	while (rq_take(qp->nic->seg, rq, qp->qpn, 0, false, &taken) == RQ_TAKEN)
+		flush_one(qp, NIC_REF_RQ, qp->index, rq, taken.slot);
 }
 
 void nic_qp_attend(struct nic_qp *qp)

@@ -55,7 +55,12 @@ static enum response admit_connected(struct seg_qp *qp, const struct request *re
 {
 	if (qp->dest_qpn != request->src_qpn)
 		return say(c, CAUSE_PEER_NOT_CONNECTED, RESPONSE_NONE);
-	if (atomic_load_explicit(&qp->peer_instance, memory_order_relaxed) != request->instance)
+	/* Whose life the QP is connected to is fixed at RTR or, if the process did not answer then, by its first message. */
+	uint64_t instance = atomic_load_explicit(&qp->peer_instance, memory_order_relaxed);
+
+	if (!instance)
+		atomic_compare_exchange_strong(&qp->peer_instance, &instance, request->instance);
+	if (instance && instance != request->instance)
 		return say(c, CAUSE_PEER_NOT_CONNECTED, RESPONSE_NONE);
 	if (!gid_equal(&qp->dgid, request->sgid) || !gid_equal(&qp->sgid, request->dgid))
 		return say(c, CAUSE_PEER_GID, RESPONSE_NONE);
@@ -110,11 +115,10 @@ enum response responder_admit(struct seg_qp *qp, const struct request *request, 
 }
 
 enum response responder_take(const struct target *target, struct seg_qp *qp, const struct request *request, uint64_t length,
-			     struct receive *receive, struct cause *c)
+			     bool in_order, struct receive *receive, struct cause *c)
 {
 	struct nic_segment *seg = target->seg;
 	struct seg_srq *srq = qp->srq >= 0 ? &seg->srqs[qp->srq] : NULL;
-	uint32_t left;
 
 	if (atomic_load_explicit(&seg->cqs[qp->recv_cq].error, memory_order_relaxed))
 		return say(c, CAUSE_REMOTE_CQ_ERROR, RESPONSE_NAK_OPERATION);
@@ -123,18 +127,22 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, con
 	receive->pd = srq ? srq->pd : qp->pd;
 
 	uint64_t need = request->type == IBV_QPT_RC || srq ? 0 : length;
-	int slot = rq_take(seg, receive->rq, request->src_qpn, need, &left);
 
-	if (slot == RQ_TOO_SHORT)
+	switch (rq_take(seg, receive->rq, request->src_qpn, need, in_order && !srq, &receive->taken)) {
+	case RQ_TOO_SHORT:
 		return say(c, CAUSE_DROP_TOO_LONG, RESPONSE_NONE);
-	if (slot < 0)
+	case RQ_EMPTY:
 		return say(c, CAUSE_RNR, RESPONSE_RNR);
-	receive->slot = (uint32_t)slot;
-	receive->wqe = rq_wqe(seg, receive->rq, receive->slot);
+	case RQ_BUSY:
+		return RESPONSE_BUSY;
+	case RQ_TAKEN:
+		break;
+	}
+	receive->wqe = rq_wqe(seg, receive->rq, receive->taken.slot);
 	if (srq) {
 		uint32_t limit = atomic_load_explicit(&receive->rq->limit, memory_order_relaxed);
 
-		if (left < limit && atomic_compare_exchange_strong(&receive->rq->limit, &limit, 0))
+		if (receive->taken.left < limit && atomic_compare_exchange_strong(&receive->rq->limit, &limit, 0))
 			attention_srq(target, (uint32_t)qp->srq);
 	}
 	return RESPONSE_ACK;
@@ -178,9 +186,12 @@ void responder_complete(const struct target *target, struct seg_qp *qp, const st
 	uint32_t index = receive->srq >= 0 ? (uint32_t)receive->srq : (uint32_t)(qp - target->seg->qps);
 
 	rq_complete(receive->wqe, cqe);
-	if (cq_publish(target->seg, qp->recv_cq, kind, index, receive->slot, solicited || cqe->status != IBV_WC_SUCCESS) !=
-	    CQ_PUBLISHED)
+	if (cq_publish(target->seg, qp->recv_cq, kind, index, receive->taken.slot,
+		       solicited || cqe->status != IBV_WC_SUCCESS) != CQ_PUBLISHED)
 		attention_cq(target, qp->recv_cq);
+	if (kind == NIC_REF_RQ && (atomic_load_explicit(&qp->state, memory_order_relaxed) >> 8 & 0xff) ==
+					  qp_type_code(IBV_QPT_UD))
+		rq_done(target->seg, receive->rq, receive->taken.position);
 }
 
 void responder_fail(const struct target *target, struct seg_qp *qp, uint32_t index, uint32_t bits)

@@ -29,6 +29,7 @@ enum response {
 	RESPONSE_ACK,
 	RESPONSE_NONE,		/* silence: RC retries, UC and UD are dropped */
 	RESPONSE_RNR,
+	RESPONSE_BUSY,		/* another datagram is being received: in a moment */
 	RESPONSE_NAK_INVALID,	/* invalid request */
 	RESPONSE_NAK_ACCESS,	/* remote access error */
 	RESPONSE_NAK_OPERATION, /* remote operational error */
@@ -45,16 +46,17 @@ enum response responder_admit(struct seg_qp *qp, const struct request *request, 
 struct receive {
 	struct seg_rq *rq;
 	struct nic_rwqe *wqe;
-	uint32_t slot;
+	struct rq_taken taken;
 	int32_t srq; /* index, or -1 */
 	uint32_t pd; /* that its SGEs must belong to */
 };
 
 /* Takes a receive for a message of `length` bytes; RESPONSE_RNR when there is none, RESPONSE_NAK_OPERATION when the
  * receive CQ is in error. RESPONSE_NONE: UC and UD messages that are too long for the next receive of an RQ leave it
- * alone (specification 9.9.3, class D). */
+ * alone (specification 9.9.3, class D). RESPONSE_BUSY only with in_order, which datagrams give up for a neighbour that
+ * stands still. */
 enum response responder_take(const struct target *target, struct seg_qp *qp, const struct request *request, uint64_t length,
-			     struct receive *receive, struct cause *c);
+			     bool in_order, struct receive *receive, struct cause *c);
 
 /* The memory that `length` bytes go to: iov of at most NIC_MAX_SGE entries in the target's address space, from the
  * receive's first byte. Checks every SGE. CAUSE_NONE, CAUSE_RECEIVE_TOO_SHORT or CAUSE_RECEIVE_BAD_SGE. */

@@ -179,9 +179,9 @@ bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot)
 
 void nic_rq_reset(struct nic_rq *rq)
 {
-	uint32_t left;
+	struct rq_taken taken;
 
-	while (rq_take(rq->nic->seg, rq->shared, 0, 0, &left) >= 0)
+	while (rq_take(rq->nic->seg, rq->shared, 0, 0, false, &taken) == RQ_TAKEN)
 		;
 	pthread_mutex_lock(&rq->lock);
 	rq->free_count = rq->max_wr;
@@ -192,7 +192,8 @@ void nic_rq_reset(struct nic_rq *rq)
 	pthread_mutex_unlock(&rq->lock);
 }
 
-int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t need, uint32_t *left)
+enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t need, bool in_order,
+		       struct rq_taken *taken)
 {
 	for (;;) {
 		uint64_t head = atomic_load_explicit(&rq->head, memory_order_acquire);
@@ -204,20 +205,43 @@ int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t
 				return RQ_EMPTY;
 			continue;
 		}
-		if (word_state(word) == NIC_FIFO_AVAILABLE) {
-			uint32_t slot = word & SLOT_MASK;
-
-			if (need && rq_wqe(seg, rq, slot)->room < need)
-				return RQ_TOO_SHORT;
-			if (!atomic_compare_exchange_strong(at, &word, make_word(rq_lap(rq, head), taker, NIC_FIFO_TAKEN, slot)))
-				continue;
-			*left = (uint32_t)(atomic_load_explicit(&rq->tail, memory_order_relaxed) - (head + 1));
+		if (word_state(word) != NIC_FIFO_AVAILABLE) {
+			/* Taken by one who has not moved the head yet. */
 			atomic_compare_exchange_strong(&rq->head, &head, head + 1);
-			return (int)slot;
+			continue;
 		}
-		/* Taken by one who has not moved the head yet. */
+
+		uint32_t slot = word & SLOT_MASK;
+
+		if (in_order && head) {
+			uint64_t before = atomic_load_explicit(rq_word(seg, rq, head - 1), memory_order_acquire);
+
+			if (word_state(before) == NIC_FIFO_TAKEN && word_lap(before) == rq_lap(rq, head - 1))
+				return RQ_BUSY;
+		}
+		if (need && rq_wqe(seg, rq, slot)->room < need)
+			return RQ_TOO_SHORT;
+		if (!atomic_compare_exchange_strong(at, &word, make_word(rq_lap(rq, head), taker, NIC_FIFO_TAKEN, slot)))
+			continue;
+		*taken = (struct rq_taken){
+			.position = head,
+			.slot = slot,
+			.left = (uint32_t)(atomic_load_explicit(&rq->tail, memory_order_relaxed) - (head + 1)),
+		};
 		atomic_compare_exchange_strong(&rq->head, &head, head + 1);
+		return RQ_TAKEN;
 	}
+}
+
+void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position)
+{
+	_Atomic uint64_t *at = rq_word(seg, rq, position);
+	uint64_t word = atomic_load_explicit(at, memory_order_relaxed);
+
+	/* Unless its slot is back and the word names another already. */
+	if (word_lap(word) == rq_lap(rq, position) && word_state(word) == NIC_FIFO_TAKEN)
+		atomic_compare_exchange_strong(
+			at, &word, make_word(word_lap(word), word_taker(word), NIC_FIFO_DONE, word & SLOT_MASK));
 }
 
 uint32_t rq_available(const struct seg_rq *rq)
@@ -257,6 +281,7 @@ uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot)
 void nic_rq_repost(struct nic_rq *rq, uint32_t slot)
 {
 	pthread_mutex_lock(&rq->lock);
+	rq_done(rq->nic->seg, rq->shared, rq->slots[slot].position);
 	rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved = 0;
 	publish_slot(rq, slot);
 	pthread_mutex_unlock(&rq->lock);

@@ -53,10 +53,28 @@ void nic_rq_repost(struct nic_rq *rq, uint32_t slot);
 /* Forgets everything posted (RESET). Nobody is visiting. */
 void nic_rq_reset(struct nic_rq *rq);
 
-/* The initiator's side. Takes the oldest available WQE for taker (a QPN): its slot, RQ_EMPTY when there is none, or
- * RQ_TOO_SHORT, without taking it, when it has room for less than need bytes. *left: how many remain available. */
-enum { RQ_EMPTY = -1, RQ_TOO_SHORT = -2 };
-int rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t need, uint32_t *left);
+/* The initiator's side: what was taken. */
+struct rq_taken {
+	uint64_t position;
+	uint32_t slot;
+	uint32_t left; /* how many remain available */
+};
+
+enum rq_answer {
+	RQ_TAKEN,
+	RQ_EMPTY,
+	RQ_TOO_SHORT, /* not taken: the oldest has room for less than need bytes */
+	RQ_BUSY,      /* not taken: in_order, and the one before is taken and not published yet */
+};
+
+/*
+ * Takes the oldest available WQE for taker (a QPN). in_order: receives of an RQ complete in the order in which they were
+ * posted, also when several processes send datagrams to it: each is taken only after the one before it was published,
+ * which its taker says by rq_done().
+ */
+enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t need, bool in_order,
+		       struct rq_taken *taken);
+void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position);
 
 /* Writes the CQE of a WQE that was taken; wr_id and timestamp are filled in. Publish it afterwards. */
 void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe);

@@ -747,11 +747,24 @@ static bool was_datagram_of(const struct peer *peer, uint32_t taker)
 	return qp && (atomic_load(&qp->state) >> 8 & 0xff) == qp_type_code(IBV_QPT_UD);
 }
 
+/* Which receives of a queue have completions that were not polled: these are whole. */
+static void mark_completed(struct nic *nic, const struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen)
+{
+	for (uint32_t i = 0; i < nic->qps.fresh; i++) {
+		struct nic_qp *qp = nic_qp_get(nic, i);
+
+		if (!qp)
+			continue;
+		if (rq == (qp->srq ? &qp->srq->rq : &qp->rq))
+			nic_cq_mark(qp->recv_cq, kind, index, seen);
+		nic_qp_put(qp);
+	}
+}
+
 /* Receives that the dead process took for datagrams and did not complete become available again. What it took for a
  * connection stays with that connection's QP until the error state or RESET, as in hardware. */
-static void repair_queue(struct peer *peer, struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index)
+static void repair_queue(struct nic *nic, struct peer *peer, struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index)
 {
-	struct nic *nic = rq->nic;
 	uint8_t *seen = NULL;
 
 	for (uint32_t slot = 0; slot < rq->max_wr; slot++) {
@@ -761,12 +774,7 @@ static void repair_queue(struct peer *peer, struct nic_rq *rq, enum nic_ref_kind
 			seen = calloc(1, NIC_MAX_WR);
 			if (!seen)
 				return;
-			for (uint32_t i = 0; i < nic->cqs.fresh; i++) {
-				struct nic_cq *cq = table_get(&nic->cqs, i);
-
-				if (cq)
-					nic_cq_mark(cq, kind, index, seen);
-			}
+			mark_completed(nic, rq, kind, index, seen);
 		}
 		if (!seen[slot])
 			nic_rq_repost(rq, slot);
@@ -777,19 +785,15 @@ static void repair_queue(struct peer *peer, struct nic_rq *rq, enum nic_ref_kind
 void initiator_peer_died(struct nic *nic, struct peer *peer)
 {
 	attention_serve(nic, true);
-	/* Under nic->lock nothing that is found here is destroyed. */
-	pthread_mutex_lock(&nic->lock);
 	for (uint32_t i = 0; i < nic->qps.fresh; i++) {
-		struct nic_qp *qp = table_get(&nic->qps, i);
+		struct nic_qp *qp = nic_qp_get(nic, i);
 
-		if (qp && qp->type == IBV_QPT_UD && !qp->srq)
-			repair_queue(peer, &qp->rq, NIC_REF_RQ, i);
+		if (!qp)
+			continue;
+		if (qp->srq)
+			repair_queue(nic, peer, &qp->srq->rq, NIC_REF_SRQ, qp->srq->index);
+		else if (qp->type == IBV_QPT_UD)
+			repair_queue(nic, peer, &qp->rq, NIC_REF_RQ, i);
+		nic_qp_put(qp);
 	}
-	for (uint32_t i = 0; i < nic->srqs.fresh; i++) {
-		struct nic_srq *srq = table_get(&nic->srqs, i);
-
-		if (srq)
-			repair_queue(peer, &srq->rq, NIC_REF_SRQ, i);
-	}
-	pthread_mutex_unlock(&nic->lock);
 }

@@ -126,17 +126,21 @@ enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref
 	return fire(cq, solicited) ? CQ_PUBLISHED_FIRED : CQ_PUBLISHED;
 }
 
+static uint64_t ring_length(uint32_t log2)
+{
+	return sizeof(struct seg_cq_ring) + (sizeof(uint64_t) << log2);
+}
+
 /* A ring of at least cqe completions. */
-static uint64_t ring_create(struct nic *nic, uint32_t cqe, uint64_t *length, uint32_t *capacity)
+static uint64_t ring_create(struct nic *nic, uint32_t cqe, uint32_t *capacity)
 {
 	uint32_t log2 = 1;
 
 	while ((1ull << log2) - 1 < cqe)
 		log2++;
-	*length = sizeof(struct seg_cq_ring) + (sizeof(uint64_t) << log2);
 	*capacity = (uint32_t)((1ull << log2) - 1);
 
-	uint64_t offset = arena_alloc(&nic->arena, *length);
+	uint64_t offset = arena_alloc(&nic->arena, ring_length(log2));
 
 	if (offset)
 		((struct seg_cq_ring *)seg_at(nic->seg, offset))->log2 = log2;
@@ -157,7 +161,7 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 	uint64_t ring = 0;
 
 	if (!segment_commit(nic->seg, nic->seg_fd, cq->shared, sizeof(*cq->shared)))
-		ring = ring_create(nic, cqe, &cq->ring_length, &cq->capacity);
+		ring = ring_create(nic, cqe, &cq->capacity);
 	if (!ring) {
 		table_free(&nic->cqs, cq->index);
 		return ENOMEM;
@@ -179,9 +183,9 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 	return 0;
 }
 
-static void free_ring(struct nic_cq *cq, struct seg_cq_ring *ring, uint64_t length, bool visited)
+static void free_ring(struct nic_cq *cq, struct seg_cq_ring *ring, bool visited)
 {
-	arena_free(&cq->nic->arena, (uint64_t)((uint8_t *)ring - (uint8_t *)cq->nic->seg), length, visited);
+	arena_free(&cq->nic->arena, (uint64_t)((uint8_t *)ring - (uint8_t *)cq->nic->seg), ring_length(ring->log2), visited);
 }
 
 int nic_cq_destroy(struct nic_cq *cq)
@@ -196,7 +200,14 @@ int nic_cq_destroy(struct nic_cq *cq)
 		pthread_mutex_lock(&nic->lock);
 		table_free(&nic->cqs, cq->index);
 		pthread_mutex_unlock(&nic->lock);
-		free_ring(cq, cq->ring, cq->ring_length, !visits_over(nic, NIC_GRACE, NULL));
+
+		bool visited = !visits_over(nic, NIC_GRACE, NULL);
+
+		/* More than one after a resize whose old ring was not polled empty. */
+		for (uint64_t next; cq->ring; cq->ring = next ? seg_at(nic->seg, next) : NULL) {
+			next = atomic_load(&cq->ring->next);
+			free_ring(cq, cq->ring, visited);
+		}
 	}
 	if (cq->channel) {
 		pthread_mutex_lock(&cq->channel->lock);
@@ -282,11 +293,10 @@ static uint64_t next_word(struct nic_cq *cq)
 			return 0;
 		if (word_kind(word) == NIC_REF_EMPTY && (word & SLOT_MASK) == EMPTY_MOVED) {
 			struct seg_cq_ring *old = cq->ring;
-			uint64_t length = sizeof(*old) + (sizeof(uint64_t) << old->log2);
 
 			cq->ring = seg_at(cq->nic->seg, atomic_load(&old->next));
 			cq->head = 0;
-			free_ring(cq, old, length, !visits_over(cq->nic, 0, NULL));
+			free_ring(cq, old, !visits_over(cq->nic, 0, NULL));
 			continue;
 		}
 		advance(cq);
@@ -376,28 +386,37 @@ static void for_each_word(struct nic_cq *cq, void (*visit)(_Atomic uint64_t *wor
 }
 
 struct of_queue {
+	struct nic *nic;
 	enum nic_ref_kind kind;
 	uint32_t index;
+	uint32_t qpn;  /* NIC_REF_SRQ: whose completions */
 	uint8_t *seen; /* NULL: take them away */
-	uint32_t count;
 };
 
 static void of_queue(_Atomic uint64_t *at, uint64_t word, void *arg)
 {
 	struct of_queue *match = arg;
 
-	match->count++;
 	if (word_kind(word) != match->kind || word_index(word) != match->index)
 		return;
-	if (match->seen)
+	if (match->seen) {
 		match->seen[word & SLOT_MASK] = 1;
-	else
-		atomic_store_explicit(at, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID), memory_order_release);
+		return;
+	}
+	if (match->kind == NIC_REF_SRQ) {
+		const struct nic_cqe *cqe = dereference(match->nic, word);
+
+		if (cqe && cqe->qp_num != match->qpn)
+			return;
+		if (cqe)
+			give_back(match->nic, word);
+	}
+	atomic_store_explicit(at, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID), memory_order_release);
 }
 
-void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index)
+void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t qpn)
 {
-	struct of_queue match = {.kind = kind, .index = index};
+	struct of_queue match = {.nic = cq->nic, .kind = kind, .index = index, .qpn = qpn};
 
 	pthread_mutex_lock(&cq->lock);
 	for_each_word(cq, of_queue, &match);
@@ -437,7 +456,6 @@ static void seal(struct seg_cq_ring *ring)
 int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 {
 	uint32_t queued = 0, capacity;
-	uint64_t length;
 	int error = 0;
 
 	if (nic_is_orphan(cq->nic))
@@ -445,7 +463,7 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 	pthread_mutex_lock(&cq->lock);
 	for_each_word(cq, count_word, &queued);
 
-	uint64_t offset = queued > cqe ? 0 : ring_create(cq->nic, cqe, &length, &capacity);
+	uint64_t offset = queued > cqe ? 0 : ring_create(cq->nic, cqe, &capacity);
 
 	if (queued > cqe) {
 		cause_record(nic_causes(cq->nic), &(struct cause){.code = CAUSE_RESIZE_TOO_SMALL, .error = EINVAL, .qpn = cq->index,
@@ -460,7 +478,6 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 		atomic_store(&current->next, offset);
 		seal(current);
 		atomic_store(&cq->shared->ring, offset);
-		cq->ring_length = length;
 		cq->capacity = capacity;
 		/* Follow at once if nothing is queued, so that destroying finds a single ring. */
 		next_word(cq);

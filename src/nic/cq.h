@@ -22,7 +22,6 @@ struct nic_cq {
 	pthread_mutex_t lock;	  /* consumers, resize */
 	struct seg_cq_ring *ring; /* being consumed */
 	uint64_t head;		  /* next position in ring; under lock */
-	uint64_t ring_length;	  /* bytes, for the arena */
 
 	struct nic_channel *channel;
 	struct list of_channel;
@@ -57,8 +56,9 @@ bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe);
 /* ibv_req_notify_cq. */
 int nic_cq_arm(struct nic_cq *cq, bool solicited_only);
 
-/* Takes away what is queued of a WQE queue that goes away or is reset. kind and index as in the ring's words. */
-void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index);
+/* Takes away the completions of a QP that goes away or is reset. Those of kind NIC_REF_SRQ give their WQE back to the SRQ
+ * `index`; of the other kinds index is the QP's. */
+void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t qpn);
 
 /* Publishes a reference in CQ `index` of a segment, our own or, within a visit, another. solicited: an event is due on
  * NIC_ARM_SOLICITED too (solicited or unsuccessful). */

@@ -126,8 +126,11 @@ void nic_qp_put(struct nic_qp *qp)
 /* Takes away what was posted and completed but not polled: after RESET and destroy nothing of it appears any more. */
 static void forget_work(struct nic_qp *qp)
 {
-	nic_cq_forget(qp->send_cq, NIC_REF_SQ, qp->index);
-	nic_cq_forget(qp->recv_cq, NIC_REF_RQ, qp->index);
+	nic_cq_forget(qp->send_cq, NIC_REF_SQ, qp->index, qp->qpn);
+	if (qp->srq)
+		nic_cq_forget(qp->recv_cq, NIC_REF_SRQ, qp->srq->index, qp->qpn);
+	else
+		nic_cq_forget(qp->recv_cq, NIC_REF_RQ, qp->index, qp->qpn);
 	atomic_store(&qp->sq_head, 0);
 	qp->sq_exec = qp->sq_tail = 0;
 	qp->started = qp->flush_receives = false;
@@ -206,7 +209,6 @@ void nic_qp_fail(struct nic_qp *qp)
 	qp->finish_at = qp->due = 0;
 	qp->flush_receives = true;
 	qp->flush_deadline = nic_now() + NIC_GRACE;
-	requester_run(qp);
 }
 
 static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index, struct seg_rq *rq, uint32_t slot)
@@ -276,6 +278,7 @@ void nic_qp_attend(struct nic_qp *qp)
 										  .state = qp->state,
 										  .value = bits});
 			nic_qp_fail(qp);
+			requester_run(qp);
 		}
 	}
 	pthread_mutex_unlock(&qp->lock);
@@ -291,6 +294,7 @@ void nic_qp_fail_users(struct nic *nic, uint32_t cq)
 		if (qp->send_cq->index == cq || qp->recv_cq->index == cq) {
 			pthread_mutex_lock(&qp->lock);
 			nic_qp_fail(qp);
+			requester_run(qp);
 			pthread_mutex_unlock(&qp->lock);
 		}
 		nic_qp_put(qp);

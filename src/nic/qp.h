@@ -151,7 +151,7 @@ static inline struct nic_swqe *qp_swqe(struct nic_qp *qp, uint64_t position)
 /* Owner, upon attention. */
 void nic_qp_attend(struct nic_qp *qp);
 
-/* Moves a QP to the error state and flushes it; lock held. */
+/* Moves a QP to the error state; lock held. requester_run(), which must follow, flushes it. */
 void nic_qp_fail(struct nic_qp *qp);
 /* Changes the state, also as initiators see it; lock held. */
 void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state);

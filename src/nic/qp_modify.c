@@ -229,6 +229,7 @@ static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state t
 		break;
 	case IBV_QPS_ERR:
 		nic_qp_fail(qp);
+		requester_run(qp);
 		break;
 	case IBV_QPS_RTR:
 		qp->transport = &local_transport;

@@ -269,7 +269,8 @@ static bool may_execute(const struct nic_qp *qp)
 	}
 }
 
-void requester_run(struct nic_qp *qp)
+/* polling: the caller holds a CQ's lock, so that none may be waited for. */
+static void run(struct nic_qp *qp, bool polling)
 {
 	uint64_t budget = REQUESTER_BUDGET;
 
@@ -283,7 +284,7 @@ void requester_run(struct nic_qp *qp)
 		qp->due = 0;
 		step(qp, &budget);
 	}
-	if (qp->flush_receives)
+	if (qp->flush_receives && !polling)
 		flush_receives(qp);
 	if (qp->state == IBV_QPS_SQD && !qp->started && qp->drain_event) {
 		qp->drain_event = false;
@@ -292,9 +293,14 @@ void requester_run(struct nic_qp *qp)
 	if (qp->sq_exec != qp->sq_tail && may_execute(qp))
 		defer(qp, qp->due);
 	else if (qp->flush_receives)
-		defer(qp, nic_now() + FLUSH_RETRY);
+		defer(qp, nic_now() + (polling ? 0 : FLUSH_RETRY));
 	else if (qp->is_deferred)
 		requester_forget(qp);
+}
+
+void requester_run(struct nic_qp *qp)
+{
+	run(qp, false);
 }
 
 void requester_wake(struct nic_qp *qp)
@@ -353,7 +359,7 @@ void requester_run_for(struct nic_cq *cq)
 	for (int i = 0; i < n; i++) {
 		/* The caller holds the CQ's lock, which who holds a QP's lock may wait for. */
 		if (!pthread_mutex_trylock(&picked[i]->lock)) {
-			requester_run(picked[i]);
+			run(picked[i], true);
 			pthread_mutex_unlock(&picked[i]->lock);
 		}
 		nic_qp_put(picked[i]);

@@ -52,23 +52,58 @@ void visitor_remove(struct nic *nic, struct visitor *visitor)
 	pthread_mutex_unlock(&nic->visitors_lock);
 }
 
-/* Waits until *word is no longer `seen`. First by spinning: a visit mostly lasts a microsecond. */
-static bool word_changes(_Atomic uint64_t *word, uint64_t seen, const struct visitor *visitor, uint64_t deadline)
+/* A visit that was going on when its owner looked. */
+struct pending {
+	struct visitor *visitor;
+	_Atomic uint64_t *word;
+	uint64_t seen;
+};
+
+#define PENDING 64
+
+/* Lock held. Whether the visit is over: its word changed, or its process is dead or no visitor any more. */
+static bool is_over(struct nic *nic, const struct pending *visit, bool ask_life)
 {
-	for (unsigned spins = 0;; spins++) {
-		if (atomic_load_explicit(word, memory_order_acquire) != seen)
-			return true;
-		if (spins < SPINS)
+	list_for_each(node, &nic->visitors) {
+		if (list_entry(node, struct visitor, node) != visit->visitor)
 			continue;
-		if (nic_now() >= deadline)
-			return false;
-		if (spins % SPINS == 0 && visitor->seg_fd >= 0 && !life_is_alive(visitor->seg_fd))
+		if (atomic_load_explicit(visit->word, memory_order_acquire) != visit->seen)
 			return true;
-		if (spins < 2 * SPINS)
-			sched_yield();
-		else
-			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+		return ask_life && visit->visitor->seg_fd >= 0 && !life_is_alive(visit->visitor->seg_fd);
 	}
+	return true;
+}
+
+/* Spins a little, since a visit mostly lasts a microsecond, then sleeps between looks. Says how often it was called. */
+static void relax(unsigned looks)
+{
+	if (looks < SPINS)
+		return;
+	if (looks < 2 * SPINS)
+		sched_yield();
+	else
+		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+/* Waits for the visits in pending[]; the lock is free in between, so that a visitor who stands still keeps only us. */
+static bool wait_for(struct nic *nic, struct pending *pending, unsigned count, uint64_t deadline, uint32_t *pid)
+{
+	for (unsigned looks = 0; count; looks++) {
+		pthread_mutex_lock(&nic->visitors_lock);
+		for (unsigned i = 0; i < count;) {
+			if (is_over(nic, &pending[i], looks >= SPINS))
+				pending[i] = pending[--count];
+			else
+				i++;
+		}
+		if (count && pid)
+			*pid = pending[0].visitor->seg->hdr.pid;
+		pthread_mutex_unlock(&nic->visitors_lock);
+		if (count && looks >= SPINS && nic_now() >= deadline)
+			return false;
+		relax(looks);
+	}
+	return true;
 }
 
 bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
@@ -76,42 +111,49 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 	uint64_t deadline = timeout ? nic_now() + timeout : 0;
 	uint32_t self = nic->seg->hdr.primary_slot;
 	struct arena_block *quarantine = arena_take_quarantine(&nic->arena);
-	bool over = true;
+	struct pending pending[PENDING];
+	bool over, more;
 
-	/* Pairs with the fence in visit_enter: our look at the visits comes after what we made unreachable. */
-	atomic_thread_fence(memory_order_seq_cst);
-	pthread_mutex_lock(&nic->visitors_lock);
-	list_for_each(node, &nic->visitors) {
-		struct visitor *visitor = list_entry(node, struct visitor, node);
+	do {
+		unsigned count = 0;
 
-		for (unsigned i = 0; i < NIC_VISITS; i++) {
-			_Atomic uint64_t *word = &visitor->seg->visits[i].word;
-			uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+		more = false;
+		/* Pairs with the fence in visit_enter: our look at the visits comes after what we made unreachable. */
+		atomic_thread_fence(memory_order_seq_cst);
+		pthread_mutex_lock(&nic->visitors_lock);
+		list_for_each(node, &nic->visitors) {
+			struct visitor *visitor = list_entry(node, struct visitor, node);
 
-			/* Our own threads use our memory whomever they visit. */
-			if (seen && (visitor->seg == nic->seg || (seen & SLOT_MASK) == self) &&
-			    !word_changes(word, seen, visitor, deadline)) {
-				if (pid)
-					*pid = visitor->seg->hdr.pid;
-				over = false;
+			for (unsigned i = 0; i < NIC_VISITS; i++) {
+				_Atomic uint64_t *word = &visitor->seg->visits[i].word;
+				uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+
+				/* Our own threads use our memory whomever they visit. */
+				if (!seen || (visitor->seg != nic->seg && (seen & SLOT_MASK) != self))
+					continue;
+				if (count == PENDING)
+					more = true; /* look again when these are over */
+				else
+					pending[count++] = (struct pending){visitor, word, seen};
 			}
 		}
-	}
-	pthread_mutex_unlock(&nic->visitors_lock);
+		pthread_mutex_unlock(&nic->visitors_lock);
+		over = wait_for(nic, pending, count, deadline, pid);
+	} while (over && more);
 	arena_end_quarantine(&nic->arena, quarantine, over);
 	return over;
 }
 
 void visits_to_over(struct nic *nic, uint32_t primary_slot)
 {
-	struct visitor self = {.seg = nic->seg, .seg_fd = -1};
-
 	atomic_thread_fence(memory_order_seq_cst);
 	for (unsigned i = 0; i < NIC_VISITS; i++) {
 		_Atomic uint64_t *word = &nic->seg->visits[i].word;
 		uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
 
-		if (seen && (seen & SLOT_MASK) == primary_slot)
-			word_changes(word, seen, &self, UINT64_MAX);
+		if (!seen || (seen & SLOT_MASK) != primary_slot)
+			continue;
+		for (unsigned looks = 0; atomic_load_explicit(word, memory_order_acquire) == seen; looks++)
+			relax(looks);
 	}
 }

@@ -167,6 +167,7 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 		return ENOMEM;
 	}
 	pthread_mutex_init(&cq->lock, NULL);
+	pthread_mutex_init(&cq->ring_lock, NULL);
 	cq->ring = seg_at(nic->seg, ring);
 	cq->channel = channel;
 	list_init(&cq->of_channel);
@@ -215,6 +216,7 @@ int nic_cq_destroy(struct nic_cq *cq)
 		pthread_mutex_unlock(&cq->channel->lock);
 	}
 	pthread_mutex_destroy(&cq->lock);
+	pthread_mutex_destroy(&cq->ring_lock);
 	return 0;
 }
 
@@ -279,7 +281,7 @@ void nic_cq_begin(struct nic_cq *cq)
 		requester_run_for(cq);
 }
 
-/* The next word to consume; 0 when there is none. Skips what was taken away, follows a resize. */
+/* The next word to consume; 0 when there is none. Skips what was taken away, follows a resize. Ring lock held. */
 static uint64_t next_word(struct nic_cq *cq)
 {
 	for (;;) {
@@ -303,7 +305,8 @@ static uint64_t next_word(struct nic_cq *cq)
 	}
 }
 
-bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
+/* Ring lock held: who destroys a queue takes its completions away under it, before it frees what they refer to. */
+static bool take(struct nic_cq *cq, struct nic_cqe *cqe)
 {
 	uint64_t word = next_word(cq);
 
@@ -313,6 +316,15 @@ bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
 	give_back(cq->nic, word);
 	advance(cq);
 	return true;
+}
+
+bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
+{
+	pthread_mutex_lock(&cq->ring_lock);
+	bool taken = take(cq, cqe);
+
+	pthread_mutex_unlock(&cq->ring_lock);
+	return taken;
 }
 
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
@@ -326,7 +338,8 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 	}
 	pthread_mutex_lock(&cq->lock);
 	nic_cq_begin(cq);
-	for (; got < n && nic_cq_take(cq, &cqe); got++) {
+	pthread_mutex_lock(&cq->ring_lock);
+	for (; got < n && take(cq, &cqe); got++) {
 		wc[got] = (struct ibv_wc){
 			.wr_id = cqe.wr_id,
 			.status = cqe.status,
@@ -342,6 +355,7 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 			.dlid_path_bits = cqe.dlid_path_bits,
 		};
 	}
+	pthread_mutex_unlock(&cq->ring_lock);
 	pthread_mutex_unlock(&cq->lock);
 	return got;
 }
@@ -363,7 +377,7 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 	return 0;
 }
 
-/* Calls visit for each queued word, in order; lock held. */
+/* Calls visit for each queued word, in order; ring lock held. */
 static void for_each_word(struct nic_cq *cq, void (*visit)(_Atomic uint64_t *word, uint64_t value, void *arg), void *arg)
 {
 	struct seg_cq_ring *ring = cq->ring;
@@ -418,18 +432,18 @@ void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, ui
 {
 	struct of_queue match = {.nic = cq->nic, .kind = kind, .index = index, .qpn = qpn};
 
-	pthread_mutex_lock(&cq->lock);
+	pthread_mutex_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
-	pthread_mutex_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->ring_lock);
 }
 
 void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen)
 {
 	struct of_queue match = {.kind = kind, .index = index, .seen = seen};
 
-	pthread_mutex_lock(&cq->lock);
+	pthread_mutex_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
-	pthread_mutex_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->ring_lock);
 }
 
 static void count_word(_Atomic uint64_t *at, uint64_t word, void *arg)
@@ -460,7 +474,7 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 
 	if (nic_is_orphan(cq->nic))
 		return EIO;
-	pthread_mutex_lock(&cq->lock);
+	pthread_mutex_lock(&cq->ring_lock);
 	for_each_word(cq, count_word, &queued);
 
 	uint64_t offset = queued > cqe ? 0 : ring_create(cq->nic, cqe, &capacity);
@@ -482,7 +496,7 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 		/* Follow at once if nothing is queued, so that destroying finds a single ring. */
 		next_word(cq);
 	}
-	pthread_mutex_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->ring_lock);
 	return error;
 }
 

@@ -19,9 +19,10 @@ struct nic_cq {
 	void *handle;		  /* the ibv_cq, for events */
 	struct nic_event_queue *events; /* of its context; set by the verbs face before the first QP uses the CQ */
 
-	pthread_mutex_t lock;	  /* consumers, resize */
+	pthread_mutex_t lock;	  /* consumers: the extended API holds it while the program looks at a completion */
+	pthread_mutex_t ring_lock; /* the next two; nothing is waited for under it but what is a leaf itself */
 	struct seg_cq_ring *ring; /* being consumed */
-	uint64_t head;		  /* next position in ring; under lock */
+	uint64_t head;		  /* next position in ring */
 
 	struct nic_channel *channel;
 	struct list of_channel;
@@ -77,7 +78,8 @@ void nic_cq_deliver(struct nic_cq *cq);
 /* Owner: raises IBV_EVENT_CQ_ERR once when the CQ is in error; true if it did. */
 bool nic_cq_report_error(struct nic_cq *cq);
 
-/* Sets seen[slot] for each queued completion of a WQE queue. */
-void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen);
+/* Sets seen[slot] for each queued completion of a WQE queue. With wait false it gives up, and returns false, when somebody
+ * is polling: a program may hold the CQ from start_poll to end_poll and post, to a QP whose lock the caller holds. */
+bool nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, bool wait, uint8_t *seen);
 
 #endif

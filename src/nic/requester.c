@@ -198,8 +198,7 @@ static void flush_receives(struct nic_qp *qp)
 
 	if (!over && nic_now() < qp->flush_deadline)
 		return;
-	qp->flush_receives = false;
-	nic_qp_flush_receives(qp, over);
+	qp->flush_receives = !nic_qp_flush_receives(qp, over);
 }
 
 static void step(struct nic_qp *qp, uint64_t *budget)
@@ -269,8 +268,7 @@ static bool may_execute(const struct nic_qp *qp)
 	}
 }
 
-/* polling: the caller holds a CQ's lock, so that none may be waited for. */
-static void run(struct nic_qp *qp, bool polling)
+void requester_run(struct nic_qp *qp)
 {
 	uint64_t budget = REQUESTER_BUDGET;
 
@@ -284,7 +282,7 @@ static void run(struct nic_qp *qp, bool polling)
 		qp->due = 0;
 		step(qp, &budget);
 	}
-	if (qp->flush_receives && !polling)
+	if (qp->flush_receives)
 		flush_receives(qp);
 	if (qp->state == IBV_QPS_SQD && !qp->started && qp->drain_event) {
 		qp->drain_event = false;
@@ -293,14 +291,9 @@ static void run(struct nic_qp *qp, bool polling)
 	if (qp->sq_exec != qp->sq_tail && may_execute(qp))
 		defer(qp, qp->due);
 	else if (qp->flush_receives)
-		defer(qp, nic_now() + (polling ? 0 : FLUSH_RETRY));
+		defer(qp, nic_now() + FLUSH_RETRY);
 	else if (qp->is_deferred)
 		requester_forget(qp);
-}
-
-void requester_run(struct nic_qp *qp)
-{
-	run(qp, false);
 }
 
 void requester_wake(struct nic_qp *qp)
@@ -359,7 +352,7 @@ void requester_run_for(struct nic_cq *cq)
 	for (int i = 0; i < n; i++) {
 		/* The caller holds the CQ's lock, which who holds a QP's lock may wait for. */
 		if (!pthread_mutex_trylock(&picked[i]->lock)) {
-			run(picked[i], true);
+			requester_run(picked[i]);
 			pthread_mutex_unlock(&picked[i]->lock);
 		}
 		nic_qp_put(picked[i]);

@@ -24,14 +24,21 @@ demo:
 	@echo "== demo"
 	@scripts/demo $(BUILD)
 
-check:
+check: check-build
+	@echo "== tests"
+	@scripts/check $(BUILD)
+
+# What takes more memory or time than a check should.
+check-long: check-build
+	@echo "== long tests"
+	@scripts/check $(BUILD) -C long -L long
+
+check-build:
 	@scripts/need build run check
 	@echo "== build"
 	@$(MAKE) --no-print-directory all
-	@echo "== tests"
-	@scripts/check $(BUILD)
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check clean
+.PHONY: all configure install demo check check-long check-build clean

@@ -756,7 +756,7 @@ static void mark_completed(struct nic *nic, const struct nic_rq *rq, enum nic_re
 		if (!qp)
 			continue;
 		if (rq == (qp->srq ? &qp->srq->rq : &qp->rq))
-			nic_cq_mark(qp->recv_cq, kind, index, true, seen);
+			nic_cq_mark(qp->recv_cq, kind, index, seen);
 		nic_qp_put(qp);
 	}
 }

@@ -78,8 +78,7 @@ void nic_cq_deliver(struct nic_cq *cq);
 /* Owner: raises IBV_EVENT_CQ_ERR once when the CQ is in error; true if it did. */
 bool nic_cq_report_error(struct nic_cq *cq);
 
-/* Sets seen[slot] for each queued completion of a WQE queue. With wait false it gives up, and returns false, when somebody
- * is polling: a program may hold the CQ from start_poll to end_poll and post, to a QP whose lock the caller holds. */
-bool nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, bool wait, uint8_t *seen);
+/* Sets seen[slot] for each queued completion of a WQE queue. */
+void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen);
 
 #endif

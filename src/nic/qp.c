@@ -223,15 +223,14 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 		attention_cq(&self, qp->recv_cq->index);
 }
 
-/* Flushes slots that a taker began for this QP and neither completed nor will. False: not now, the CQ is being polled. */
-static bool flush_begun(struct nic_qp *qp, struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index)
+/* Flushes slots that a taker began for this QP and neither completed nor will. */
+static void flush_begun(struct nic_qp *qp, struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index)
 {
 	uint8_t *seen = calloc(1, NIC_MAX_WR);
 
-	if (!seen || !nic_cq_mark(qp->recv_cq, kind, index, false, seen)) {
-		free(seen);
-		return false;
-	}
+	if (!seen)
+		return;
+	nic_cq_mark(qp->recv_cq, kind, index, seen);
 	for (uint32_t slot = 0; slot < rq->max_wr; slot++) {
 		uint32_t taker = nic_rq_taker(rq, slot);
 
@@ -240,25 +239,23 @@ static bool flush_begun(struct nic_qp *qp, struct nic_rq *rq, enum nic_ref_kind 
 			flush_one(qp, kind, index, rq->shared, slot);
 	}
 	free(seen);
-	return true;
 }
 
-bool nic_qp_flush_receives(struct nic_qp *qp, bool all)
+void nic_qp_flush_receives(struct nic_qp *qp, bool all)
 {
 	struct seg_rq *rq = &qp->shared->rq;
 	struct rq_taken taken;
 
 	if (qp->srq) {
-		if (all && qp->type != IBV_QPT_UD && !flush_begun(qp, &qp->srq->rq, NIC_REF_SRQ, qp->srq->index))
-			return false;
+		if (all && qp->type != IBV_QPT_UD)
+			flush_begun(qp, &qp->srq->rq, NIC_REF_SRQ, qp->srq->index);
 		nic_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
-		return true;
+		return;
 	}
-	if (all && !flush_begun(qp, &qp->rq, NIC_REF_RQ, qp->index))
-		return false;
+	if (all)
+		flush_begun(qp, &qp->rq, NIC_REF_RQ, qp->index);
 	while (rq_take(qp->nic->seg, rq, qp->qpn, 0, false, &taken) == RQ_TAKEN)
 		flush_one(qp, NIC_REF_RQ, qp->index, rq, taken.slot);
-	return true;
 }
 
 void nic_qp_attend(struct nic_qp *qp)

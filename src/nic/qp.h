@@ -156,8 +156,8 @@ void nic_qp_fail(struct nic_qp *qp);
 /* Changes the state, also as initiators see it; lock held. */
 void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state);
 /* Completes all undelivered receives with WR_FLUSH_ERR; lock held, in the error state. all: nobody is visiting, so also
- * those that a taker began. False when it cannot be done now: try again. */
-bool nic_qp_flush_receives(struct nic_qp *qp, bool all);
+ * those that a taker began. */
+void nic_qp_flush_receives(struct nic_qp *qp, bool all);
 void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type);
 /* Moves to the error state all that complete into CQ `cq`. */
 void nic_qp_fail_users(struct nic *nic, uint32_t cq);

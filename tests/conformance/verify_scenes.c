@@ -37,7 +37,6 @@ void scene_last_byte(struct world *w)
 {
 	const size_t half = w->node[0].arena.data_len / 2;
 	static struct op op[MAX_NODES];
-	static struct op *sq[MAX_NODES][1];
 
 	oob_barrier(w);
 	for (w->round = 1; w->ops_done < w->ops_wanted; w->round++, w->ops_done++) {
@@ -71,8 +70,7 @@ void scene_last_byte(struct world *w)
 				.remote = { dst, len, 1 },
 				.wr_id = seed,
 			};
-			sq[from->id][0] = write;
-			q->sq = sq[from->id];
+			q->sq[0] = write;
 			q->posted = q->completed = 0;
 			q->count = 1;
 			while (!q->posted)

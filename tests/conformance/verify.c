@@ -4,23 +4,28 @@
  * row of the matrix with what was done, and ends with the number of rows that failed.
  */
 #include <argp.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <regex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "verify.h"
 
-enum { OPT_LONG = 256, OPT_PLAY };
+enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_PLAY };
 
 static struct {
 	regex_t row;
-	bool any_row, list, with_long;
+	bool any_row, list, with_long, without_cma;
 	uint64_t seed;
 	unsigned ops, timeout;
 	int gid_index;
@@ -39,6 +44,8 @@ static const struct argp_option option_table[] = {
 	{ "timeout", 't', "SECONDS", 0, "how long a row may take (30)", 0 },
 	{ "gid", 'g', "INDEX", 0, "index of the GID to use (0)", 0 },
 	{ "long", OPT_LONG, NULL, 0, "also rows that need gigabytes of memory", 0 },
+	{ "without-cma", OPT_WITHOUT_CMA, NULL, 0,
+	  "refuse process_vm_readv and process_vm_writev, as many containers do", 0 },
 	{ "play", OPT_PLAY, "NODE,OOB,REPORT,ROW", OPTION_HIDDEN, NULL, 0 },
 	{},
 };
@@ -79,6 +86,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_LONG:
 		options.with_long = true;
 		return 0;
+	case OPT_WITHOUT_CMA:
+		options.without_cma = true;
+		return 0;
 	case OPT_PLAY:
 		parse_play(arg, state);
 		return 0;
@@ -107,6 +117,25 @@ static int player(void)
 }
 
 /* ---- Running a row ---- */
+
+/* From here on, in this process and what it starts. */
+static void refuse_cma(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_writev, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+		perror("seccomp");
+		exit(2);
+	}
+}
 
 struct process {
 	pid_t pid;
@@ -234,9 +263,11 @@ int main(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 	if (options.plays)
 		return player();
+	if (options.without_cma)
+		refuse_cma();
 	if (!options.list) {
-		printf("seed %llu, UROCE_TIMING=%s\n", (unsigned long long)options.seed,
-		       getenv("UROCE_TIMING") ?: "");
+		printf("seed %llu, UROCE_TIMING=%s%s\n", (unsigned long long)options.seed,
+		       getenv("UROCE_TIMING") ?: "", options.without_cma ? ", no CMA" : "");
 		printf("%-52s %8s %14s %7s\n", "row", "ops", "bytes checked", "ms");
 	}
 	for (unsigned i = 0; i < count; i++) {

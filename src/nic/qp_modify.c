@@ -107,7 +107,7 @@ int qp_check_path(const struct nic_qp *qp, int mask, const struct ibv_ah_attr *a
 	static const union ibv_gid zero;
 
 	if (!av->is_global)
-		return refuse(qp, mask, CAUSE_NO_GRH, 0, 0);
+		return refuse(qp, mask, CAUSE_NO_GRH, 0, qp->gid_count);
 	if (av->grh.sgid_index >= qp->gid_count)
 		return refuse(qp, mask, CAUSE_BAD_SGID_INDEX, av->grh.sgid_index, qp->gid_count);
 	if (!memcmp(&av->grh.dgid, &zero, sizeof(zero)))

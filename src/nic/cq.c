@@ -5,6 +5,7 @@
 #include "nic/cq.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include "nic/attention.h"
@@ -90,14 +91,15 @@ static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum
 		}
 		if (word == make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0, EMPTY_MOVED))
 			ring = seg_at(seg, atomic_load_explicit(&ring->next, memory_order_acquire));
-		else if (word_lap(word) == ring_lap(ring, tail))
-			help_tail(ring, tail); /* published by one who has not moved the tail yet */
-		else if (atomic_load_explicit(&ring->tail, memory_order_acquire) == tail)
-			return false; /* the last lap's completion is still there */
+		else
+			/* Published by one who has not moved the tail yet, and perhaps consumed: the word at the true tail
+			 * is always free. */
+			help_tail(ring, tail);
 	}
 }
 
-/* Turns an armed CQ into one with an event due. */
+/* Turns an armed CQ into one with an event due. True also if somebody else did: he may have been stopped before he told the
+ * owner. */
 static bool fire(struct seg_cq *cq, bool solicited)
 {
 	/* Pairs with the arming store: either we see the CQ armed, or who armed it sees the completion when polling. */
@@ -107,7 +109,7 @@ static bool fire(struct seg_cq *cq, bool solicited)
 		if (atomic_compare_exchange_weak(&cq->arm, &arm, NIC_ARM_FIRED))
 			return true;
 	}
-	return false;
+	return arm == NIC_ARM_FIRED;
 }
 
 enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref_kind kind, uint32_t object, uint32_t slot,
@@ -116,7 +118,9 @@ enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref
 	struct seg_cq *cq = &seg->cqs[index];
 	uint64_t ring = atomic_load_explicit(&cq->ring, memory_order_acquire);
 
-	if (!ring || atomic_load_explicit(&cq->error, memory_order_relaxed) ||
+	if (!ring) /* destroyed since we looked: nobody waits for this */
+		return CQ_PUBLISHED;
+	if (atomic_load_explicit(&cq->error, memory_order_relaxed) ||
 	    !ring_publish(seg, seg_at(seg, ring), kind, object, slot)) {
 		atomic_store(&cq->error, 1);
 		atomic_fetch_add(&cq->overflows, 1);
@@ -462,8 +466,7 @@ static void seal(struct seg_cq_ring *ring)
 		if (atomic_compare_exchange_strong(ring_word(ring, tail), &word,
 						   make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0, EMPTY_MOVED)))
 			return;
-		if (word_lap(word) == ring_lap(ring, tail))
-			help_tail(ring, tail);
+		help_tail(ring, tail);
 	}
 }
 
@@ -498,6 +501,37 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 	}
 	pthread_mutex_unlock(&cq->ring_lock);
 	return error;
+}
+
+enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t slot, bool solicited)
+{
+	struct nic *nic = cq->nic;
+	struct target self = target_self(nic);
+	struct seg_visit *visit;
+
+	/* A resize frees the old ring when no visit is left. */
+	while (!(visit = visit_enter(nic, nic->seg->hdr.primary_slot)))
+		sched_yield();
+	enum cq_publish result = cq_publish(nic->seg, cq->index, kind, index, slot, solicited);
+
+	visit_leave(visit);
+	if (result == CQ_PUBLISHED_FIRED)
+		nic_cq_attend(cq);
+	else if (result == CQ_OVERFLOW)
+		/* The helper fails all QPs of the CQ; the caller holds the lock of one. */
+		attention_cq(&self, cq->index);
+	return result;
+}
+
+void nic_cq_refire(struct nic_cq *cq)
+{
+	pthread_mutex_lock(&cq->ring_lock);
+	bool queued = next_word(cq);
+
+	pthread_mutex_unlock(&cq->ring_lock);
+	if (queued)
+		fire(cq->shared, true);
+	nic_cq_attend(cq);
 }
 
 bool nic_cq_report_error(struct nic_cq *cq)

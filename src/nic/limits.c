@@ -34,9 +34,9 @@ static const struct nic_limits own = {
 };
 
 /*
- * What `ibv_devinfo -v` printed for these NICs, as published in the places named. It does not print the inline limit:
- * that comes from the drivers (libmlx4 and libmlx5: the 1008 and 1024 bytes of the longest WQE less its fixed segments;
- * libirdma: the WQE's 128 bytes less its headers; rxe: its WQE's room for 32 SGEs).
+ * What `ibv_devinfo -v` printed for these NICs, as published in the places named. It does not print the inline limit,
+ * which the drivers make of their WQE's size: here it is what an RC queue pair gets. libmlx4 and libmlx5 have WQEs of 1008
+ * and 1024 bytes, less the segments in front of the data; irdma's WQE leaves 101 bytes, rxe's has room for 32 SGEs.
  */
 static const struct nic_limits nics[] = {
 	{
@@ -46,7 +46,7 @@ static const struct nic_limits nics[] = {
 		.max_qp_wr = 16351,
 		.max_sge = 32,
 		.max_sge_rd = 30,
-		.max_inline = 928,
+		.max_inline = 900,
 		.max_cq = 65408,
 		.max_cqe = 4194303,
 		.max_mr = 524032,

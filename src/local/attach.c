@@ -525,7 +525,7 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint, const
 		send_message(endpoint->fd, &answer, NULL, 0);
 		return why;
 	}
-	enter_slots(nic->attach, peer);
+	/* Its slots are entered when it is READY: before that its waits for visits would not look at us. */
 	if (send_message(endpoint->fd, &answer, (int[]){nic->seg_fd, nic->doorbell}, 2))
 		return CAUSE_ATTACH_FAILED;
 	endpoint->peer = peer;
@@ -553,6 +553,11 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint, cons
 		peer = know(nic, message, fds, cred.pid, &why);
 	if (!peer)
 		return why;
+
+	struct message ready = introduction(nic, MESSAGE_READY);
+
+	if (send_message(endpoint->fd, &ready, NULL, 0))
+		return CAUSE_ATTACH_FAILED;
 	enter_slots(attach, peer);
 	attach->by_slot[endpoint->slot] = peer;
 	endpoint->peer = peer;
@@ -581,6 +586,10 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 	} else if (!error && !endpoint->peer && endpoint->kind == CONNECTED && message.type == MESSAGE_WELCOME) {
 		refusal = welcomed(nic, endpoint, &message, fds);
 		error = refusal != CAUSE_NONE;
+	} else if (!error && endpoint->peer && endpoint->kind == ACCEPTED && message.type == MESSAGE_READY) {
+		close_fds(fds);
+		enter_slots(nic->attach, endpoint->peer);
+		pthread_cond_broadcast(&nic->attach->resolved);
 	} else {
 		close_fds(fds);
 		if (!error && message.type == MESSAGE_REFUSED)

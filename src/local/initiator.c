@@ -53,6 +53,7 @@ struct walk {
 	struct request request;
 	struct seg_qp *target_qp;
 	uint32_t target_index;
+	uint64_t target_state;	/* by which it admitted us */
 	struct iovec local[MEMORY_PIECES];
 	uint32_t local_count;
 	uint64_t length;	/* to be moved; UD: with the GRH */
@@ -305,7 +306,7 @@ static enum transport_outcome receive_fails(struct walk *w, enum cause_code code
 	w->ts->taken = false;
 	/* An SRQ serves other QPs: a datagram that fails there leaves its QP alone (class E). */
 	if (w->qp->type == IBV_QPT_RC || w->ts->receive.srq < 0)
-		responder_fail(&peer->target, w->target_qp, w->target_index, NIC_ATT_FAILED);
+		responder_fail(&peer->target, w->target_qp, w->target_state, NIC_QP_FAILED);
 	if (w->qp->type != IBV_QPT_RC)
 		return dropped(w, too_short ? CAUSE_DROP_TOO_LONG : CAUSE_DROP_BAD_SGE);
 	return failed(w, code, too_short ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR);
@@ -317,10 +318,10 @@ static enum transport_outcome refused(struct walk *w, enum response response)
 	if (w->qp->type != IBV_QPT_RC)
 		return dropped(w, w->cause.code == CAUSE_QP_ACCESS || response == RESPONSE_NAK_ACCESS ? CAUSE_DROP_ACCESS
 												      : w->cause.code);
-	responder_fail(&w->ts->peer->target, w->target_qp, w->target_index,
-		       response == RESPONSE_NAK_ACCESS	  ? NIC_ATT_ACCESS_ERR
-		       : response == RESPONSE_NAK_INVALID ? NIC_ATT_REQ_ERR
-							  : NIC_ATT_FAILED);
+	responder_fail(&w->ts->peer->target, w->target_qp, w->target_state,
+		       response == RESPONSE_NAK_ACCESS	  ? NIC_QP_ACCESS_ERR
+		       : response == RESPONSE_NAK_INVALID ? NIC_QP_REQ_ERR
+							  : NIC_QP_FAILED);
 	return failed(w, (enum cause_code)w->cause.code,
 		      response == RESPONSE_NAK_ACCESS	 ? IBV_WC_REM_ACCESS_ERR
 		      : response == RESPONSE_NAK_INVALID ? IBV_WC_REM_INV_REQ_ERR
@@ -397,7 +398,7 @@ static int aim(struct walk *w)
 		w->remote[w->remote_count++] = (struct iovec){.iov_base = (void *)(uintptr_t)va, .iov_len = w->length};
 	}
 	if (needs_receive(opcode) && !ts->taken) {
-		enum response response = responder_take(&ts->peer->target, w->target_qp, &w->request,
+		enum response response = responder_take(&ts->peer->target, w->target_qp, w->target_state, &w->request,
 							is_send(opcode) ? w->length : 0, keeps_order(w), &ts->receive,
 							&w->cause);
 
@@ -432,13 +433,11 @@ static enum transport_outcome delivered(struct walk *w)
 	struct target *target = &w->ts->peer->target;
 	enum ibv_wr_opcode opcode = w->wqe->opcode;
 
-	if (qp->type != IBV_QPT_UD) {
-		uint64_t packets = w->wqe->length ? (w->wqe->length + w->request.mtu - 1) / w->request.mtu : 1;
+	uint64_t packets = w->wqe->length ? (w->wqe->length + w->request.mtu - 1) / w->request.mtu : 1;
+	uint32_t psn = qp->sq_psn;
 
-		qp->sq_psn = (uint32_t)(qp->sq_psn + packets) & 0xffffff;
-		atomic_store_explicit(&w->target_qp->epsn, qp->sq_psn, memory_order_relaxed);
-	}
-	responder_established(target, w->target_qp, w->target_index);
+	qp->sq_psn = (uint32_t)(psn + packets) & 0xffffff;
+	responder_established(target, w->target_qp, w->target_state, psn, qp->sq_psn);
 	if (w->ts->taken) {
 		struct nic_cqe cqe = {
 			.status = IBV_WC_SUCCESS,
@@ -469,7 +468,7 @@ static enum transport_outcome copy_failed(struct walk *w, enum copy_result resul
 	return refused(w, RESPONSE_NAK_ACCESS);
 }
 
-/* Asks the target's helper for the next part; outside of a visit. */
+/* Asks the target's helper for the next part. */
 static enum transport_outcome ask(struct walk *w)
 {
 	struct transport_state *ts = w->ts;
@@ -499,7 +498,7 @@ static enum transport_outcome ask(struct walk *w)
 		/* The receive's SGEs in its keys' address space: the helper checks them again itself. */
 		uint64_t skip = ts->done, left = length;
 
-		for (uint32_t i = 0; i < ts->receive.wqe->num_sge && left; i++) {
+		for (uint32_t i = 0; i < ts->receive.wqe->num_sge && i < NIC_MAX_SGE && left; i++) {
 			struct ibv_sge sge = ts->receive.wqe->sge[i];
 
 			if (skip >= sge.length) {
@@ -535,8 +534,8 @@ static enum transport_outcome ask(struct walk *w)
 	return wait_until(w, ts->ask_deadline);
 }
 
-/* The rest of a message whose memory is known: by copying ourselves. TRANSPORT_WAIT with *assist set: ask the helper. */
-static enum transport_outcome move(struct walk *w, uint64_t *budget, bool *assist)
+/* The rest of a message whose memory is known: by copying ourselves or, where that is not possible, by asking. */
+static enum transport_outcome move(struct walk *w, uint64_t *budget)
 {
 	struct transport_state *ts = w->ts;
 	bool from_peer = reads_remote(w->wqe->opcode);
@@ -555,10 +554,8 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget, bool *assis
 		enum copy_result result = memory_copy(ts->peer, from_peer ? COPY_FROM_PEER : COPY_TO_PEER, local, n, remote, m,
 						      part, !from_peer && !is_send(w->wqe->opcode));
 
-		if (result == COPY_REFUSED) {
-			*assist = true;
-			return TRANSPORT_WAIT;
-		}
+		if (result == COPY_REFUSED)
+			return ask(w);
 		if (result != COPY_DONE)
 			return copy_failed(w, result);
 		ts->done += part;
@@ -567,15 +564,13 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget, bool *assis
 	return delivered(w);
 }
 
-static enum transport_outcome move_atomic(struct walk *w, bool *assist)
+static enum transport_outcome move_atomic(struct walk *w)
 {
 	struct peer *peer = w->ts->peer;
 	uint64_t old;
 
-	if (!peer->is_self) {
-		*assist = true;
-		return TRANSPORT_WAIT;
-	}
+	if (!peer->is_self)
+		return ask(w);
 	if (!assist_atomic(w->qp->nic, (uint64_t)(uintptr_t)w->remote[0].iov_base,
 			   w->wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? ASSIST_COMPARE_SWAP : ASSIST_FETCH_ADD,
 			   w->wqe->compare_add, w->wqe->swap, &old))
@@ -625,7 +620,7 @@ static enum transport_outcome take_answer(struct walk *w)
 }
 
 /* Within a visit of the target: from here on until its end neither their queues nor any region, theirs or ours, goes. */
-static enum transport_outcome visit(struct walk *w, uint64_t *budget, bool *assist)
+static enum transport_outcome visit(struct walk *w, uint64_t *budget)
 {
 	struct transport_state *ts = w->ts;
 	int outcome = check_request(w);
@@ -636,8 +631,14 @@ static enum transport_outcome visit(struct walk *w, uint64_t *budget, bool *assi
 	if (!w->target_qp)
 		return silence(w, CAUSE_PEER_QP_UNKNOWN);
 
-	enum response response = responder_admit(w->target_qp, &w->request, &w->cause);
+	enum response response =
+		responder_admit(&ts->peer->target, w->target_qp, &w->request, &w->target_state, &w->cause);
 
+	/* What was taken in another life of the QP was forgotten with it. */
+	if (ts->taken && ts->receive.life != nic_qp_life(w->target_state)) {
+		ts->taken = false;
+		ts->done = 0;
+	}
 	if (response == RESPONSE_NONE)
 		return silence(w, (enum cause_code)w->cause.code);
 	if (response != RESPONSE_ACK)
@@ -647,14 +648,13 @@ static enum transport_outcome visit(struct walk *w, uint64_t *budget, bool *assi
 		return outcome;
 	if (ts->ask)
 		return take_answer(w);
-	return is_atomic(w->wqe->opcode) ? move_atomic(w, assist) : move(w, budget, assist);
+	return is_atomic(w->wqe->opcode) ? move_atomic(w) : move(w, budget);
 }
 
 static enum transport_outcome walk(struct walk *w, uint64_t *budget)
 {
 	struct nic *nic = w->qp->nic;
 	struct transport_state *ts = w->ts;
-	bool assist = false;
 	int outcome = GO_ON;
 
 	make_request(w);
@@ -685,9 +685,9 @@ static enum transport_outcome walk(struct walk *w, uint64_t *budget)
 
 	if (!here)
 		return wait_until(w, nic_now() + BUSY_POLL);
-	outcome = visit(w, budget, &assist);
+	outcome = visit(w, budget);
 	visit_leave(here);
-	return assist ? ask(w) : (enum transport_outcome)outcome;
+	return outcome;
 }
 
 static enum transport_outcome execute(struct nic_qp *qp, struct nic_swqe *wqe, uint64_t *budget,
@@ -778,6 +778,8 @@ static void repair_queue(struct nic *nic, struct peer *peer, struct nic_rq *rq, 
 		}
 		if (!seen[slot])
 			nic_rq_repost(rq, slot);
+		else
+			nic_rq_settle(rq, slot);
 	}
 	free(seen);
 }

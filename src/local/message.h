@@ -10,6 +10,7 @@
 enum message_type {
 	MESSAGE_HELLO = 1,  /* who connects; with fds: segment, doorbell */
 	MESSAGE_WELCOME,    /* who was connected to; with fds: segment, doorbell */
+	MESSAGE_READY,	    /* who connected waits for our visits too from now on: visit it */
 	MESSAGE_REFUSED,    /* value: enum cause_code */
 	MESSAGE_ASSIST,	    /* copy or calculate, in your memory */
 	MESSAGE_ASSISTED,   /* the answer: status, value */

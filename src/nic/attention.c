@@ -19,15 +19,13 @@ static void raise_bit(const struct target *target, struct seg_attention *attenti
 		return;
 }
 
-void attention_qp(const struct target *target, uint32_t index, uint32_t bits)
+void attention_qp(const struct target *target, uint32_t index)
 {
-	atomic_fetch_or(&target->seg->qps[index].attention, bits);
 	raise_bit(target, &target->seg->qp_attention, index);
 }
 
 void attention_srq(const struct target *target, uint32_t index)
 {
-	atomic_store(&target->seg->srqs[index].attention, 1);
 	raise_bit(target, &target->seg->srq_attention, index);
 }
 
@@ -62,6 +60,26 @@ static void attend_srq(struct nic *nic, uint32_t index)
 
 	if (srq)
 		nic_srq_attend(srq);
+	pthread_mutex_unlock(&nic->lock);
+}
+
+static void recheck_srq(struct nic *nic, uint32_t index)
+{
+	pthread_mutex_lock(&nic->lock);
+	struct nic_srq *srq = table_get(&nic->srqs, index);
+
+	if (srq)
+		nic_srq_recheck_limit(srq);
+	pthread_mutex_unlock(&nic->lock);
+}
+
+static void refire_cq(struct nic *nic, uint32_t index)
+{
+	pthread_mutex_lock(&nic->lock);
+	struct nic_cq *cq = table_get(&nic->cqs, index);
+
+	if (cq)
+		nic_cq_refire(cq);
 	pthread_mutex_unlock(&nic->lock);
 }
 
@@ -107,8 +125,12 @@ void attention_serve(struct nic *nic, bool all)
 	serve(nic, &nic->seg->cq_attention, attend_cq, all);
 	if (all) {
 		for (uint32_t i = 0; i < nic->cqs.fresh; i++) {
-			if (atomic_load(&nic->seg->cqs[i].arm) == NIC_ARM_FIRED)
-				attend_cq(nic, i);
+			if (atomic_load(&nic->seg->cqs[i].arm) != NIC_ARM_NONE)
+				refire_cq(nic, i);
+		}
+		for (uint32_t i = 0; i < nic->srqs.fresh; i++) {
+			if (atomic_load(&nic->seg->srqs[i].rq.limit))
+				recheck_srq(nic, i);
 		}
 	}
 }

@@ -20,7 +20,8 @@ static inline struct target target_self(struct nic *nic)
 	return (struct target){.nic = nic, .seg = nic->seg, .doorbell = nic->doorbell};
 }
 
-void attention_qp(const struct target *target, uint32_t index, uint32_t bits);
+/* The QP's state says why; the SRQ's limit is fired. */
+void attention_qp(const struct target *target, uint32_t index);
 void attention_srq(const struct target *target, uint32_t index);
 /* The CQ's arm is FIRED, or its error flag is set. Our own CQ's event is delivered at once. */
 void attention_cq(const struct target *target, uint32_t index);

@@ -71,6 +71,12 @@ enum cq_publish {
 enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, enum nic_ref_kind kind, uint32_t index, uint32_t slot,
 			   bool solicited);
 
+/* Owner: the same for our own CQ, outside of a visit; tells whom it concerns. */
+enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t slot, bool solicited);
+
+/* Owner, after a peer's death: who published last may not have lived to look whether the CQ is armed. */
+void nic_cq_refire(struct nic_cq *cq);
+
 /* Owner: takes FIRED, if it is there, and delivers the event. */
 void nic_cq_attend(struct nic_cq *cq);
 /* Counts an event that is due and puts its token into the channel. */

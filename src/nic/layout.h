@@ -81,6 +81,8 @@ struct nic_rwqe {
  * The FIFO of an RQ or SRQ: log2 words that name slots in the order in which they were posted. Word of position p:
  *   lap 23 | taker's QPN 24 | state 2 | slot 15      lap = p >> log2, truncated
  * The owner turns the last lap's word into AVAILABLE at tail; an initiator turns AVAILABLE into TAKEN at head by CAS.
+ * In an AVAILABLE word the taker's place holds the life of the queue (nic_qp_life of its QP; 0 in an SRQ): one who was
+ * admitted in another life takes nothing.
  */
 enum nic_fifo_state {
 	NIC_FIFO_AVAILABLE = 1,
@@ -96,25 +98,33 @@ struct seg_rq {
 	uint32_t stride;		   /* bytes from WQE to WQE */
 	uint32_t max_sge;
 	uint32_t log2;
-	_Atomic uint32_t limit; /* SRQ: owner arms it; the initiator that falls below it swaps it to 0 */
+	/* SRQ: owner arms it; the initiator that falls below it turns it into NIC_LIMIT_FIRED by CAS and tells the owner, as
+	 * does everyone who finds it fired; the owner takes that by CAS. */
+	_Atomic uint32_t limit;
 };
 
-/* State of a QP as initiators see it, one word: generation 32 | flags 16 | type 8 | enum ibv_qp_state 8. The owner
- * stores it; an initiator only ever sets NIC_QP_RESP_ERROR, by fetch_or. */
-#define NIC_QP_RESP_ERROR (1u << 16)
-#define NIC_QP_EXISTS	  (1u << 17)
+#define NIC_LIMIT_FIRED (1u << 31)
 
-/* Bits of seg_qp.attention: what an initiator tells the owner. */
-enum nic_qp_attention {
-	NIC_ATT_ACCESS_ERR = 1 << 0, /* raise IBV_EVENT_QP_ACCESS_ERR, go to the error state */
-	NIC_ATT_REQ_ERR = 1 << 1,    /* raise IBV_EVENT_QP_REQ_ERR, go to the error state */
-	NIC_ATT_COMM_EST = 1 << 2,   /* raise IBV_EVENT_COMM_EST: a message arrived in RTR */
-	NIC_ATT_FAILED = 1 << 3,     /* a receive failed, or its CQ is in error: go to the error state */
-};
+/*
+ * State of a QP as initiators see it, one word: generation 32 | flags 16 | type 8 | enum ibv_qp_state 8. The owner stores
+ * it; each RESET and each new QP in this place has another generation. An initiator only adds one of the flags below, by
+ * CAS from a word of the generation that it was admitted by, and then tells the owner. Whoever finds an error flag tells
+ * the owner again: who set it may have been stopped before he did.
+ */
+#define NIC_QP_EXISTS	  (1ull << 16)
+#define NIC_QP_ACCESS_ERR (1ull << 17) /* raise IBV_EVENT_QP_ACCESS_ERR, go to the error state */
+#define NIC_QP_REQ_ERR	  (1ull << 18) /* raise IBV_EVENT_QP_REQ_ERR, go to the error state */
+#define NIC_QP_FAILED	  (1ull << 19) /* a receive failed, or its CQ is in error: go to the error state */
+#define NIC_QP_COMM_EST	  (1ull << 20) /* raise IBV_EVENT_COMM_EST: a message arrived in RTR */
+#define NIC_QP_RESP_ERROR (NIC_QP_ACCESS_ERR | NIC_QP_REQ_ERR | NIC_QP_FAILED)
+
+static inline uint32_t nic_qp_life(uint64_t state)
+{
+	return state >> 32;
+}
 
 struct seg_qp {
 	nic_aligned _Atomic uint64_t state;
-	_Atomic uint32_t attention; /* initiators: fetch_or; owner: exchange 0 */
 	uint32_t qpn;
 	/* From here to rq: written by the owner before the state that makes it matter is stored (release). */
 	uint32_t pd;
@@ -130,16 +140,13 @@ struct seg_qp {
 	_Atomic uint64_t peer_instance; /* the life of the process that owns dest_qpn; 0 while unknown */
 	/* Responder state, written by the one initiator that is connected. */
 	_Atomic uint32_t epsn;
-	_Atomic uint32_t comm_est; /* 1 once NIC_ATT_COMM_EST was told */
 	_Atomic uint64_t drops;	   /* UC and UD messages dropped, by any initiator */
 	struct seg_rq rq;
 };
 
 struct seg_srq {
 	nic_aligned _Atomic uint32_t exists; /* owner */
-	_Atomic uint32_t attention;	     /* initiators: 1 when the limit was passed; owner: exchange 0 */
 	uint32_t pd;
-	uint32_t reserved;
 	struct seg_rq rq;
 };
 

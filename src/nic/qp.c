@@ -31,10 +31,10 @@ void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state)
 
 	qp->state = qp->attr.qp_state = state;
 	do {
-		/* What an initiator reported stays until the error state, or RESET, has answered it. */
+		/* What initiators reported stays until the error state, or RESET, has answered it. */
 		changed = word;
 		if (state != IBV_QPS_RESET && state != IBV_QPS_ERR)
-			changed |= old & NIC_QP_RESP_ERROR;
+			changed |= old & (NIC_QP_RESP_ERROR | NIC_QP_COMM_EST);
 	} while (!atomic_compare_exchange_weak(&qp->shared->state, &old, changed));
 }
 
@@ -82,15 +82,16 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	error = nic_rq_create(nic, &qp->shared->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge, &qp->rq);
 	if (error)
 		goto no_queue;
+	qp->rq.keeps_order = qp->type == IBV_QPT_UD;
 
 	pthread_mutex_init(&qp->lock, NULL);
 	list_init(&qp->of_deferred);
-	qp->generation = (uint32_t)(atomic_load(&qp->shared->state) >> 32) + 1;
+	qp->generation = nic_qp_life(atomic_load(&qp->shared->state)) + 1;
+	qp->rq.life = qp->generation & 0xffffff;
 	qp->shared->qpn = qp->qpn;
 	qp->shared->pd = qp->pd;
 	qp->shared->recv_cq = qp->recv_cq->index;
 	qp->shared->srq = qp->srq ? (int32_t)qp->srq->index : -1;
-	atomic_store(&qp->shared->attention, 0);
 	atomic_store(&qp->shared->drops, 0);
 	atomic_fetch_add(&qp->send_cq->users, 1);
 	atomic_fetch_add(&qp->recv_cq->users, 1);
@@ -137,6 +138,21 @@ static void forget_work(struct nic_qp *qp)
 	qp->finish_at = qp->due = 0;
 }
 
+/* Receives of an SRQ that the peer took for this QP and did not complete are available to others again. Nobody visits. */
+static void give_back_begun(struct nic_qp *qp)
+{
+	uint8_t *seen = qp->srq && qp->type != IBV_QPT_UD ? calloc(1, NIC_MAX_WR) : NULL;
+
+	if (!seen)
+		return;
+	nic_cq_mark(qp->recv_cq, NIC_REF_SRQ, qp->srq->index, seen);
+	for (uint32_t slot = 0; slot < qp->srq->rq.max_wr; slot++) {
+		if (qp->attr.dest_qp_num && nic_rq_taker(&qp->srq->rq, slot) == qp->attr.dest_qp_num && !seen[slot])
+			nic_rq_repost(&qp->srq->rq, slot);
+	}
+	free(seen);
+}
+
 void nic_qp_destroy(struct nic_qp *qp)
 {
 	struct nic *nic = qp->nic;
@@ -161,6 +177,8 @@ void nic_qp_destroy(struct nic_qp *qp)
 			sched_yield();
 		visited = !visits_over(nic, NIC_GRACE, NULL);
 		forget_work(qp);
+		if (!visited)
+			give_back_begun(qp);
 		table_free(&nic->qps, qp->index);
 	}
 	nic_rq_destroy(&qp->rq, visited);
@@ -179,14 +197,14 @@ void nic_qp_reset(struct nic_qp *qp)
 	qp->transport = NULL;
 	qp->generation++;
 	nic_qp_set_state(qp, IBV_QPS_RESET);
-	/* A visitor that stands still inside this QP finds another generation, but its CQE may still come: it refers to a
-	 * slot that is not posted or not completed, and is skipped. */
-	visits_over(qp->nic, NIC_GRACE, NULL);
+	bool visited = !visits_over(qp->nic, NIC_GRACE, NULL);
+
 	forget_work(qp);
-	nic_rq_reset(&qp->rq);
-	atomic_store(&qp->shared->attention, 0);
+	if (!visited)
+		give_back_begun(qp);
+	nic_rq_reset(&qp->rq, qp->generation, visited);
+	qp->established = false;
 	atomic_store(&qp->shared->peer_instance, 0);
-	atomic_store(&qp->shared->comm_est, 0);
 	qp->drain_event = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	requester_forget(qp);
@@ -213,14 +231,11 @@ void nic_qp_fail(struct nic_qp *qp)
 
 static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index, struct seg_rq *rq, uint32_t slot)
 {
-	struct nic_segment *seg = qp->nic->seg;
-	struct target self = target_self(qp->nic);
 	struct nic_cqe cqe = {
 		.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = qp->qpn, .vendor_err = CAUSE_FLUSHED};
 
-	rq_complete(rq_wqe(seg, rq, slot), &cqe);
-	if (cq_publish(seg, qp->recv_cq->index, kind, index, slot, true) != CQ_PUBLISHED)
-		attention_cq(&self, qp->recv_cq->index);
+	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
+	nic_cq_publish(qp->recv_cq, kind, index, slot, true);
 }
 
 /* Flushes slots that a taker began for this QP and neither completed nor will. */
@@ -254,32 +269,31 @@ void nic_qp_flush_receives(struct nic_qp *qp, bool all)
 	}
 	if (all)
 		flush_begun(qp, &qp->rq, NIC_REF_RQ, qp->index);
-	while (rq_take(qp->nic->seg, rq, qp->qpn, 0, false, &taken) == RQ_TAKEN)
+	while (rq_take(qp->nic->seg, rq, qp->rq.life, qp->qpn, 0, false, &taken) == RQ_TAKEN)
 		flush_one(qp, NIC_REF_RQ, qp->index, rq, taken.slot);
 }
 
 void nic_qp_attend(struct nic_qp *qp)
 {
 	pthread_mutex_lock(&qp->lock);
-	uint32_t bits = atomic_exchange(&qp->shared->attention, 0);
+	uint64_t word = atomic_load(&qp->shared->state);
 
-	if (qp->state != IBV_QPS_RESET) {
-		if (bits & NIC_ATT_COMM_EST)
-			nic_qp_raise(qp, IBV_EVENT_COMM_EST);
-		if (qp->state != IBV_QPS_ERR && bits & NIC_ATT_ACCESS_ERR)
+	if (word & NIC_QP_COMM_EST && !qp->established) {
+		qp->established = true;
+		nic_qp_raise(qp, IBV_EVENT_COMM_EST);
+	}
+	if (word & NIC_QP_RESP_ERROR && qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET) {
+		if (word & NIC_QP_ACCESS_ERR)
 			nic_qp_raise(qp, IBV_EVENT_QP_ACCESS_ERR);
-		if (qp->state != IBV_QPS_ERR && bits & NIC_ATT_REQ_ERR)
+		if (word & NIC_QP_REQ_ERR)
 			nic_qp_raise(qp, IBV_EVENT_QP_REQ_ERR);
-		if (bits & (NIC_ATT_ACCESS_ERR | NIC_ATT_REQ_ERR | NIC_ATT_FAILED)) {
-			if (qp->state != IBV_QPS_ERR)
-				cause_record(nic_causes(qp->nic), &(struct cause){.code = CAUSE_PEER_REPORTED,
-										  .qpn = qp->qpn,
-										  .peer_qpn = qp->attr.dest_qp_num,
-										  .state = qp->state,
-										  .value = bits});
-			nic_qp_fail(qp);
-			requester_run(qp);
-		}
+		cause_record(nic_causes(qp->nic), &(struct cause){.code = CAUSE_PEER_REPORTED,
+								  .qpn = qp->qpn,
+								  .peer_qpn = qp->attr.dest_qp_num,
+								  .state = qp->state,
+								  .value = word & NIC_QP_RESP_ERROR});
+		nic_qp_fail(qp);
+		requester_run(qp);
 	}
 	pthread_mutex_unlock(&qp->lock);
 }

@@ -138,10 +138,10 @@ static int check(struct nic_qp *qp, struct nic_swqe *wqe)
 
 static void begin(struct nic_qp *qp)
 {
-	pthread_mutex_lock(&qp->lock);
 	/* An initiator's report counts from now on, even if the helper has not read it. */
 	if (atomic_load_explicit(&qp->shared->state, memory_order_acquire) & NIC_QP_RESP_ERROR)
-		nic_qp_fail(qp);
+		nic_qp_attend(qp);
+	pthread_mutex_lock(&qp->lock);
 	qp->sq_claimed = qp->sq_tail;
 	qp->batch_count = 0;
 	qp->batch_error = 0;
@@ -229,7 +229,11 @@ int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 		return refuse(qp, refused, EINVAL, wr ? wr->wr_id : 0, 0, 0, qp->state, 0);
 	}
 	error = nic_rq_post(&qp->rq, wr, bad_wr, qp->qpn, CAUSE_RQ_FULL);
-	if (atomic_load(&qp->shared->state) & NIC_QP_RESP_ERROR || (atomic_load(&qp->shared->state) & 0xff) == IBV_QPS_ERR) {
+	uint64_t state = atomic_load(&qp->shared->state);
+
+	if (state & NIC_QP_RESP_ERROR)
+		nic_qp_attend(qp);
+	if (state & NIC_QP_RESP_ERROR || (state & 0xff) == IBV_QPS_ERR) {
 		pthread_mutex_lock(&qp->lock);
 		if (qp->state == IBV_QPS_ERR) {
 			qp->flush_receives = true;

@@ -106,19 +106,7 @@ static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status
 		.vendor_err = cause,
 	};
 
-	struct target self = target_self(qp->nic);
-
-	switch (cq_publish(qp->nic->seg, qp->send_cq->index, NIC_REF_SQ, qp->index, slot, status != IBV_WC_SUCCESS)) {
-	case CQ_PUBLISHED:
-		break;
-	case CQ_PUBLISHED_FIRED:
-		nic_cq_attend(qp->send_cq);
-		break;
-	case CQ_OVERFLOW:
-		/* The helper fails all QPs of the CQ; this one would need its own lock twice. */
-		attention_cq(&self, qp->send_cq->index);
-		break;
-	}
+	nic_cq_publish(qp->send_cq, NIC_REF_SQ, qp->index, slot, status != IBV_WC_SUCCESS);
 }
 
 /* A WQE failed: its completion, and what follows from it for the QP (specification 10.3.1: RC goes to the error state,
@@ -198,8 +186,9 @@ static void flush_receives(struct nic_qp *qp)
 
 	if (!over && nic_now() < qp->flush_deadline)
 		return;
-	qp->flush_receives = false;
+	/* With a visitor that stands still, what it began waits on; the others do not. */
 	nic_qp_flush_receives(qp, over);
+	qp->flush_receives = !over;
 }
 
 static void step(struct nic_qp *qp, uint64_t *budget)
@@ -273,9 +262,14 @@ void requester_run(struct nic_qp *qp)
 {
 	uint64_t budget = REQUESTER_BUDGET;
 
-	if (atomic_load_explicit(&qp->shared->state, memory_order_acquire) & NIC_QP_RESP_ERROR && qp->state != IBV_QPS_ERR)
-		nic_qp_fail(qp);
 	while (qp->sq_exec != qp->sq_tail && may_execute(qp)) {
+		/* An initiator failed our receiving side: nothing more is sent. It may have been stopped before telling. */
+		if (atomic_load_explicit(&qp->shared->state, memory_order_acquire) & NIC_QP_RESP_ERROR) {
+			struct target self = target_self(qp->nic);
+
+			attention_qp(&self, qp->index);
+			break;
+		}
 		if (qp->due && qp->state != IBV_QPS_ERR && nic_now() < qp->due)
 			break;
 		if (!budget)

@@ -96,10 +96,18 @@ static enum response admit_connected(struct seg_qp *qp, const struct request *re
 	return RESPONSE_ACK;
 }
 
-enum response responder_admit(struct seg_qp *qp, const struct request *request, struct cause *c)
+static uint32_t index_of(const struct target *target, const struct seg_qp *qp)
+{
+	return (uint32_t)(qp - target->seg->qps);
+}
+
+enum response responder_admit(const struct target *target, struct seg_qp *qp, const struct request *request, uint64_t *admitted,
+			      struct cause *c)
 {
 	uint64_t word = atomic_load_explicit(&qp->state, memory_order_acquire);
 	enum ibv_qp_state state = word & 0xff;
+
+	*admitted = word;
 
 	c->peer_qpn = request->dest_qpn;
 	c->peer_state = state;
@@ -107,6 +115,8 @@ enum response responder_admit(struct seg_qp *qp, const struct request *request, 
 		return say(c, CAUSE_PEER_QP_UNKNOWN, RESPONSE_NONE);
 	if ((word >> 8 & 0xff) != qp_type_code(request->type))
 		return say(c, CAUSE_PEER_QP_TYPE, RESPONSE_NONE);
+	if (word & NIC_QP_RESP_ERROR)
+		attention_qp(target, index_of(target, qp)); /* who set it may have been stopped before telling */
 	if (word & NIC_QP_RESP_ERROR || state < IBV_QPS_RTR || state == IBV_QPS_ERR)
 		return say(c, CAUSE_PEER_QP_STATE, RESPONSE_NONE);
 	if (request->type == IBV_QPT_UD)
@@ -114,8 +124,8 @@ enum response responder_admit(struct seg_qp *qp, const struct request *request, 
 	return admit_connected(qp, request, c);
 }
 
-enum response responder_take(const struct target *target, struct seg_qp *qp, const struct request *request, uint64_t length,
-			     bool in_order, struct receive *receive, struct cause *c)
+enum response responder_take(const struct target *target, struct seg_qp *qp, uint64_t state, const struct request *request,
+			     uint64_t length, bool in_order, struct receive *receive, struct cause *c)
 {
 	struct nic_segment *seg = target->seg;
 	struct seg_srq *srq = qp->srq >= 0 ? &seg->srqs[qp->srq] : NULL;
@@ -125,10 +135,12 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, con
 	receive->srq = qp->srq;
 	receive->rq = srq ? &srq->rq : &qp->rq;
 	receive->pd = srq ? srq->pd : qp->pd;
+	receive->life = nic_qp_life(state);
 
 	uint64_t need = request->type == IBV_QPT_RC || srq ? 0 : length;
 
-	switch (rq_take(seg, receive->rq, request->src_qpn, need, in_order && !srq, &receive->taken)) {
+	switch (rq_take(seg, receive->rq, srq ? 0 : receive->life, request->src_qpn, need, in_order && !srq,
+			&receive->taken)) {
 	case RQ_TOO_SHORT:
 		return say(c, CAUSE_DROP_TOO_LONG, RESPONSE_NONE);
 	case RQ_EMPTY:
@@ -140,10 +152,15 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, con
 	}
 	receive->wqe = rq_wqe(seg, receive->rq, receive->taken.slot);
 	if (srq) {
-		uint32_t limit = atomic_load_explicit(&receive->rq->limit, memory_order_relaxed);
+		/* seq_cst: pairs with nic_srq_arm_limit(), which arms and then looks at the head. */
+		uint32_t limit = atomic_load(&receive->rq->limit);
 
-		if (receive->taken.left < limit && atomic_compare_exchange_strong(&receive->rq->limit, &limit, 0))
+		if (limit & NIC_LIMIT_FIRED)
 			attention_srq(target, (uint32_t)qp->srq);
+		else if (receive->taken.left < limit) {
+			atomic_compare_exchange_strong(&receive->rq->limit, &limit, NIC_LIMIT_FIRED);
+			attention_srq(target, (uint32_t)qp->srq);
+		}
 	}
 	return RESPONSE_ACK;
 }
@@ -183,7 +200,7 @@ void responder_complete(const struct target *target, struct seg_qp *qp, const st
 			const struct nic_cqe *cqe, bool solicited)
 {
 	enum nic_ref_kind kind = receive->srq >= 0 ? NIC_REF_SRQ : NIC_REF_RQ;
-	uint32_t index = receive->srq >= 0 ? (uint32_t)receive->srq : (uint32_t)(qp - target->seg->qps);
+	uint32_t index = receive->srq >= 0 ? (uint32_t)receive->srq : index_of(target, qp);
 
 	rq_complete(receive->wqe, cqe);
 	if (cq_publish(target->seg, qp->recv_cq, kind, index, receive->taken.slot,
@@ -194,17 +211,33 @@ void responder_complete(const struct target *target, struct seg_qp *qp, const st
 		rq_done(target->seg, receive->rq, receive->taken.position);
 }
 
-void responder_fail(const struct target *target, struct seg_qp *qp, uint32_t index, uint32_t bits)
+/* Adds a flag to the state of the life that admitted us. */
+static bool add_flag(struct seg_qp *qp, uint64_t state, uint64_t flag)
 {
-	atomic_fetch_or(&qp->state, NIC_QP_RESP_ERROR);
-	attention_qp(target, index, bits);
+	uint64_t word = atomic_load_explicit(&qp->state, memory_order_relaxed);
+
+	do {
+		if (nic_qp_life(word) != nic_qp_life(state) || word & flag)
+			return false;
+	} while (!atomic_compare_exchange_weak(&qp->state, &word, word | flag));
+	return true;
 }
 
-void responder_established(const struct target *target, struct seg_qp *qp, uint32_t index)
+void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag)
 {
-	if ((atomic_load_explicit(&qp->state, memory_order_relaxed) & 0xff) == IBV_QPS_RTR &&
-	    !atomic_exchange_explicit(&qp->comm_est, 1, memory_order_relaxed))
-		attention_qp(target, index, NIC_ATT_COMM_EST);
+	if (add_flag(qp, state, flag))
+		attention_qp(target, index_of(target, qp));
+}
+
+void responder_established(const struct target *target, struct seg_qp *qp, uint64_t state, uint32_t psn, uint32_t next_psn)
+{
+	/* A datagram's PSN means nothing to its receiver, and UC takes up any. */
+	if ((state >> 8 & 0xff) == qp_type_code(IBV_QPT_RC))
+		atomic_compare_exchange_strong(&qp->epsn, &psn, next_psn);
+	else if ((state >> 8 & 0xff) == qp_type_code(IBV_QPT_UC))
+		atomic_store(&qp->epsn, next_psn);
+	if ((state & 0xff) == IBV_QPS_RTR && !(state & NIC_QP_COMM_EST) && add_flag(qp, state, NIC_QP_COMM_EST))
+		attention_qp(target, index_of(target, qp));
 }
 
 uint64_t rnr_timer(uint32_t code)

@@ -39,8 +39,9 @@ enum response {
 struct seg_qp *responder_find(const struct target *target, uint32_t qpn, uint32_t *index);
 
 /* Whether the QP takes this message at all: existence, state, connection, PSN, MTU, rights. *c gets code and numbers of
- * what is wrong. */
-enum response responder_admit(struct seg_qp *qp, const struct request *request, struct cause *c);
+ * what is wrong, *state the word that it was admitted by. */
+enum response responder_admit(const struct target *target, struct seg_qp *qp, const struct request *request, uint64_t *state,
+			      struct cause *c);
 
 /* A receive that was taken for a message. */
 struct receive {
@@ -49,14 +50,15 @@ struct receive {
 	struct rq_taken taken;
 	int32_t srq; /* index, or -1 */
 	uint32_t pd; /* that its SGEs must belong to */
+	uint32_t life; /* of the QP that it was taken for */
 };
 
 /* Takes a receive for a message of `length` bytes; RESPONSE_RNR when there is none, RESPONSE_NAK_OPERATION when the
  * receive CQ is in error. RESPONSE_NONE: UC and UD messages that are too long for the next receive of an RQ leave it
  * alone (specification 9.9.3, class D). RESPONSE_BUSY only with in_order, which datagrams give up for a neighbour that
  * stands still. */
-enum response responder_take(const struct target *target, struct seg_qp *qp, const struct request *request, uint64_t length,
-			     bool in_order, struct receive *receive, struct cause *c);
+enum response responder_take(const struct target *target, struct seg_qp *qp, uint64_t state, const struct request *request,
+			     uint64_t length, bool in_order, struct receive *receive, struct cause *c);
 
 /* The memory that `length` bytes go to: iov of at most NIC_MAX_SGE entries in the target's address space, from the
  * receive's first byte. Checks every SGE. CAUSE_NONE, CAUSE_RECEIVE_TOO_SHORT or CAUSE_RECEIVE_BAD_SGE. */
@@ -67,12 +69,12 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 void responder_complete(const struct target *target, struct seg_qp *qp, const struct receive *receive,
 			const struct nic_cqe *cqe, bool solicited);
 
-/* The responder's side fails: later messages find silence, its owner moves it to the error state. bits: enum
- * nic_qp_attention. */
-void responder_fail(const struct target *target, struct seg_qp *qp, uint32_t index, uint32_t bits);
+/* The responder's side fails: later messages find silence, its owner moves it to the error state. flag: why
+ * (NIC_QP_ACCESS_ERR, …). Nothing happens if the QP has begun another life since it admitted us. */
+void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag);
 
-/* A message arrived: in RTR the owner hears of it once. */
-void responder_established(const struct target *target, struct seg_qp *qp, uint32_t index);
+/* A message of `packets` packets from psn on arrived: the next one is expected behind it; in RTR the owner hears of it. */
+void responder_established(const struct target *target, struct seg_qp *qp, uint64_t state, uint32_t psn, uint32_t next_psn);
 
 /* The time that an RNR NAK tells the requester to wait (specification table 45), ns. */
 uint64_t rnr_timer(uint32_t code);

@@ -116,7 +116,7 @@ static void publish_slot(struct nic_rq *rq, uint32_t slot)
 	rq->slots[slot].taker = 0;
 	rq->slots[slot].position = tail;
 	/* Release: the taker's acquire load of the word sees the WQE. */
-	atomic_store_explicit(at, make_word(rq_lap(shared, tail), 0, NIC_FIFO_AVAILABLE, slot), memory_order_release);
+	atomic_store_explicit(at, make_word(rq_lap(shared, tail), rq->life, NIC_FIFO_AVAILABLE, slot), memory_order_release);
 	atomic_store_explicit(&shared->tail, tail + 1, memory_order_release);
 }
 
@@ -167,6 +167,9 @@ void nic_rq_release(struct nic_rq *rq, uint32_t slot)
 {
 	pthread_mutex_lock(&rq->lock);
 	rq->slots[slot].posted = false;
+	/* The taker of a datagram's receive may have died between publishing and saying so. */
+	if (rq->keeps_order)
+		rq_done(rq->nic->seg, rq->shared, rq->slots[slot].position);
 	rq->free_slots[rq->free_count++] = (uint16_t)slot;
 	pthread_mutex_unlock(&rq->lock);
 }
@@ -177,39 +180,48 @@ bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot)
 	       rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved == COMPLETED;
 }
 
-void nic_rq_reset(struct nic_rq *rq)
+void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited)
 {
 	struct rq_taken taken;
 
-	while (rq_take(rq->nic->seg, rq->shared, 0, 0, false, &taken) == RQ_TAKEN)
-		;
 	pthread_mutex_lock(&rq->lock);
-	rq->free_count = rq->max_wr;
-	for (uint32_t i = 0; i < rq->max_wr; i++) {
-		rq->free_slots[i] = (uint16_t)(rq->max_wr - 1 - i);
-		rq->slots[i].posted = false;
+	rq->free_count = 0;
+	for (uint32_t slot = 0; slot < rq->max_wr; slot++) {
+		uint64_t word = atomic_load(rq_word(rq->nic->seg, rq->shared, rq->slots[slot].position));
+		bool available = word_state(word) == NIC_FIFO_AVAILABLE && (word & SLOT_MASK) == slot;
+		bool begun = rq->slots[slot].posted && !available &&
+			     rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved != COMPLETED;
+
+		rq->slots[slot].kept |= begun && visited;
+		rq->slots[slot].kept &= visited;
+		rq->slots[slot].posted = false;
+		if (!rq->slots[slot].kept)
+			rq->free_slots[rq->free_count++] = (uint16_t)slot;
 	}
+	/* What was available is taken by nobody. */
+	while (rq_take(rq->nic->seg, rq->shared, rq->life, 0, 0, false, &taken) == RQ_TAKEN)
+		;
+	rq->life = life & TAKER_MASK;
 	pthread_mutex_unlock(&rq->lock);
 }
 
-enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t need, bool in_order,
-		       struct rq_taken *taken)
+enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life, uint32_t taker, uint64_t need,
+		       bool in_order, struct rq_taken *taken)
 {
 	for (;;) {
 		uint64_t head = atomic_load_explicit(&rq->head, memory_order_acquire);
 		_Atomic uint64_t *at = rq_word(seg, rq, head);
 		uint64_t word = atomic_load_explicit(at, memory_order_acquire);
 
-		if (word_lap(word) != rq_lap(rq, head) || !word_state(word)) {
-			if (atomic_load_explicit(&rq->head, memory_order_acquire) == head)
-				return RQ_EMPTY;
-			continue;
-		}
-		if (word_state(word) != NIC_FIFO_AVAILABLE) {
-			/* Taken by one who has not moved the head yet. */
+		if (!word_state(word) || word_lap(word) == ((rq_lap(rq, head) - 1) & LAP_MASK))
+			return RQ_EMPTY; /* not posted yet, this lap */
+		if (word_lap(word) != rq_lap(rq, head) || word_state(word) != NIC_FIFO_AVAILABLE) {
+			/* Taken by one who has not moved the head yet; perhaps even posted anew since. */
 			atomic_compare_exchange_strong(&rq->head, &head, head + 1);
 			continue;
 		}
+		if (word_taker(word) != (life & TAKER_MASK))
+			return RQ_EMPTY; /* of a life that we do not belong to */
 
 		uint32_t slot = word & SLOT_MASK;
 
@@ -276,6 +288,14 @@ uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot)
 	}
 	pthread_mutex_unlock(&rq->lock);
 	return taker;
+}
+
+void nic_rq_settle(struct nic_rq *rq, uint32_t slot)
+{
+	pthread_mutex_lock(&rq->lock);
+	if (rq->slots[slot].posted)
+		rq_done(rq->nic->seg, rq->shared, rq->slots[slot].position);
+	pthread_mutex_unlock(&rq->lock);
 }
 
 void nic_rq_repost(struct nic_rq *rq, uint32_t slot)

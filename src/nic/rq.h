@@ -13,6 +13,7 @@
 /* What the owner knows of a slot. */
 struct nic_rq_slot {
 	bool posted;	   /* from posting until its completion is polled */
+	bool kept;	   /* out of use: see nic_rq_reset() */
 	uint32_t taker;	   /* QPN, once the FIFO's word was reused; 0: ask the word */
 	uint64_t position; /* in the FIFO */
 };
@@ -21,6 +22,8 @@ struct nic_rq {
 	struct nic *nic;
 	struct seg_rq *shared;
 	uint32_t max_wr, max_sge;
+	bool keeps_order; /* datagrams, and no SRQ: see rq_take() */
+	uint32_t life; /* see nic/layout.h; set by the QP */
 	pthread_mutex_t lock; /* posting; slots */
 	uint16_t *free_slots; /* stack */
 	uint32_t free_count;
@@ -47,11 +50,14 @@ bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot);
 /* The QPN that took the slot; 0 when it is not posted, or posted and not taken. */
 uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot);
 
-/* Makes a taken slot available again, at the end: its taker died. */
+/* The taker of a slot died. Before it completed it: the slot is available again, at the end. After publishing, and before
+ * rq_done(): that is made up for. */
 void nic_rq_repost(struct nic_rq *rq, uint32_t slot);
+void nic_rq_settle(struct nic_rq *rq, uint32_t slot);
 
-/* Forgets everything posted (RESET). Nobody is visiting. */
-void nic_rq_reset(struct nic_rq *rq);
+/* Forgets everything posted (RESET), and goes on in another life. visited: a visitor still stands inside; slots that were
+ * taken and not completed are kept out of use then, since it may write their completion at any time. */
+void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited);
 
 /* The initiator's side: what was taken. */
 struct rq_taken {
@@ -68,12 +74,12 @@ enum rq_answer {
 };
 
 /*
- * Takes the oldest available WQE for taker (a QPN). in_order: receives of an RQ complete in the order in which they were
+ * Takes the oldest available WQE for taker (a QPN), in the life of the queue that it was admitted by (0 for an SRQ). in_order: receives of an RQ complete in the order in which they were
  * posted, also when several processes send datagrams to it: each is taken only after the one before it was published,
  * which its taker says by rq_done().
  */
-enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t taker, uint64_t need, bool in_order,
-		       struct rq_taken *taken);
+enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life, uint32_t taker, uint64_t need,
+		       bool in_order, struct rq_taken *taken);
 void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position);
 
 /* Writes the CQE of a WQE that was taken; wr_id and timestamp are filled in. Publish it afterwards. */

@@ -28,7 +28,6 @@ int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_s
 		return error;
 	}
 	srq->shared->pd = pd;
-	atomic_store(&srq->shared->attention, 0);
 	atomic_store(&srq->shared->exists, 1);
 	atomic_store_explicit(&nic->srqs.objects[srq->index], srq, memory_order_release);
 	return 0;
@@ -52,24 +51,39 @@ int nic_srq_destroy(struct nic_srq *srq)
 	return 0;
 }
 
+static void raise_limit(struct nic_srq *srq)
+{
+	if (srq->events)
+		nic_event_raise(srq->events, &(struct ibv_async_event){.element.srq = srq->handle,
+								       .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
+}
+
 int nic_srq_arm_limit(struct nic_srq *srq, uint32_t limit)
 {
 	if (nic_is_orphan(srq->nic))
 		return EIO;
 	if (limit > srq->rq.max_wr)
 		return EINVAL;
-	atomic_store(&srq->shared->rq.limit, limit);
+	/* seq_cst: pairs with responder_take(), which moves the head and then looks at the limit. */
+	if (atomic_exchange(&srq->shared->rq.limit, limit) & NIC_LIMIT_FIRED)
+		raise_limit(srq);
 	/* Armed above what is there already: the event is due at once. */
-	if (limit && rq_available(&srq->shared->rq) < limit && atomic_exchange(&srq->shared->rq.limit, 0)) {
-		atomic_store(&srq->shared->attention, 1);
-		nic_srq_attend(srq);
-	}
+	nic_srq_recheck_limit(srq);
 	return 0;
+}
+
+void nic_srq_recheck_limit(struct nic_srq *srq)
+{
+	uint32_t limit = atomic_load(&srq->shared->rq.limit);
+
+	if (limit && !(limit & NIC_LIMIT_FIRED) && rq_available(&srq->shared->rq) < limit)
+		atomic_compare_exchange_strong(&srq->shared->rq.limit, &limit, NIC_LIMIT_FIRED);
+	nic_srq_attend(srq);
 }
 
 uint32_t nic_srq_limit(const struct nic_srq *srq)
 {
-	return nic_is_orphan(srq->nic) ? 0 : atomic_load(&srq->shared->rq.limit);
+	return nic_is_orphan(srq->nic) ? 0 : atomic_load(&srq->shared->rq.limit) & ~NIC_LIMIT_FIRED;
 }
 
 int nic_srq_post(struct nic_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
@@ -84,7 +98,8 @@ int nic_srq_post(struct nic_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr
 
 void nic_srq_attend(struct nic_srq *srq)
 {
-	if (atomic_exchange(&srq->shared->attention, 0) && srq->events)
-		nic_event_raise(srq->events, &(struct ibv_async_event){.element.srq = srq->handle,
-								       .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
+	uint32_t fired = NIC_LIMIT_FIRED;
+
+	if (atomic_compare_exchange_strong(&srq->shared->rq.limit, &fired, 0))
+		raise_limit(srq);
 }

@@ -24,7 +24,9 @@ int nic_srq_arm_limit(struct nic_srq *srq, uint32_t limit); /* EINVAL above max_
 uint32_t nic_srq_limit(const struct nic_srq *srq);
 int nic_srq_post(struct nic_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 
-/* Owner, upon attention. */
+/* Owner, upon attention: raises the event if the limit is fired. */
 void nic_srq_attend(struct nic_srq *srq);
+/* Owner, after arming or a peer's death: fires the limit itself if the queue is below it. */
+void nic_srq_recheck_limit(struct nic_srq *srq);
 
 #endif

@@ -52,7 +52,7 @@ static enum cq_publish publish(struct queue *q, bool solicited)
 	struct seg_visit *visit = visit_enter(q->nic, q->nic->seg->hdr.primary_slot);
 
 	THREAD_CHECK(visit);
-	THREAD_CHECK(rq_take(q->nic->seg, &q->srq.shared->rq, 1, 0, false, &taken) == RQ_TAKEN);
+	THREAD_CHECK(rq_take(q->nic->seg, &q->srq.shared->rq, 0, 1, 0, false, &taken) == RQ_TAKEN);
 	rq_complete(rq_wqe(q->nic->seg, &q->srq.shared->rq, taken.slot), &cqe);
 
 	enum cq_publish result =

@@ -250,7 +250,9 @@ int verb_close_device(struct ibv_context *context)
 {
 	struct verbs_ctx *ctx = to_ctx(context);
 
-	if (!is_forked(ctx)) {
+	if (is_forked(ctx)) {
+		close(context->async_fd);
+	} else {
 		abandon_objects(ctx);
 		nic_event_queue_destroy(&ctx->events);
 		pthread_mutex_destroy(&context->mutex);

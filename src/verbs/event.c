@@ -70,8 +70,12 @@ void verb_ack_async_event(struct ibv_async_event *event)
 	struct ibv_cq *cq = event->element.cq;
 	struct ibv_qp *qp = event->element.qp;
 	struct ibv_srq *srq = event->element.srq;
+	enum subject subject = subject_of(event->event_type);
 
-	switch (subject_of(event->event_type)) {
+	/* All three begin with their context. */
+	if (subject == ABOUT_PORT || is_forked(to_ctx(cq->context)))
+		return;
+	switch (subject) {
 	case ABOUT_CQ:
 		acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);
 		break;

@@ -41,7 +41,8 @@ static int check_objects(struct verbs_ctx *ctx, const struct ibv_qp_init_attr_ex
 {
 	const struct ibv_context *context = &ctx->vctx.context;
 
-	if (!attr->pd || !attr->send_cq || !attr->recv_cq)
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !attr->send_cq ||
+	    !attr->recv_cq)
 		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .opcode = attr->comp_mask);
 	if (attr->pd->context != context || attr->send_cq->context != context ||
 	    attr->recv_cq->context != context || (attr->srq && attr->srq->context != context))

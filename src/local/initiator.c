@@ -10,6 +10,7 @@
 #include "local/grh.h"
 #include "local/memory.h"
 #include "nic/gid.h"
+#include "nic/limits.h"
 #include "nic/mr.h"
 #include "nic/qp.h"
 #include "nic/qp_internal.h"
@@ -32,7 +33,7 @@ enum { GO_ON = -1 };
 
 struct transport_state {
 	struct peer *peer;	 /* RC, UC: from when it is reachable; UD: while a message is under way */
-	uint64_t attach_since;	 /* 0: not waiting for an answer */
+	uint64_t attach_since;	 /* since when it cannot be attached, or asked for assistance; 0: not so */
 	uint64_t busy_since;	 /* UD: since when another datagram is being received; 0: it is not */
 	uint64_t paced_since;	 /* since when the receiver has been found empty at every look; 0: the last one was taken */
 	/* The message under way */
@@ -204,7 +205,7 @@ static int check_request(struct walk *w)
 {
 	struct nic_swqe *wqe = w->wqe;
 
-	if (wqe->length > NIC_MAX_MSG)
+	if (wqe->length > nic_limits()->max_msg)
 		return failed(w, CAUSE_MESSAGE_TOO_LONG, IBV_WC_LOC_LEN_ERR);
 	if (w->qp->type == IBV_QPT_UD && wqe->length > w->qp->mtu)
 		return failed(w, CAUSE_UD_TOO_LONG, IBV_WC_LOC_LEN_ERR);
@@ -474,6 +475,8 @@ static enum transport_outcome ask(struct walk *w)
 	struct transport_state *ts = w->ts;
 	struct nic_swqe *wqe = w->wqe;
 	uint64_t length = w->length - ts->done;
+	uint64_t patience =
+		w->qp->type == IBV_QPT_RC && w->qp->attr.timeout ? 4096ull << w->qp->attr.timeout : ASK_LIMIT;
 	struct message message = {
 		.qpn = w->qp->qpn,
 		.dest_qpn = w->request.dest_qpn,
@@ -526,11 +529,16 @@ static enum transport_outcome ask(struct walk *w)
 		case EPIPE:
 			return silence(w, CAUSE_PEER_DIED);
 		default:
-			return wait_until(w, nic_now() + ASK_POLL);
+			if (!ts->attach_since)
+				ts->attach_since = nic_now();
+			if (nic_now() - ts->attach_since < patience)
+				return wait_until(w, nic_now() + ASK_POLL);
+			ts->attach_since = 0;
+			return silence(w, CAUSE_PEER_SILENT);
 		}
 	}
-	ts->ask_deadline = nic_now() + (w->qp->type == IBV_QPT_RC && w->qp->attr.timeout ? 4096ull << w->qp->attr.timeout
-											 : ASK_LIMIT);
+	ts->attach_since = 0;
+	ts->ask_deadline = nic_now() + patience;
 	return wait_until(w, ts->ask_deadline);
 }
 
@@ -636,6 +644,9 @@ static enum transport_outcome visit(struct walk *w, uint64_t *budget)
 
 	/* What was taken in another life of the QP was forgotten with it. */
 	if (ts->taken && ts->receive.life != nic_qp_life(w->target_state)) {
+		if (ts->ask)
+			assist_end(w->qp->nic, ts->ask);
+		ts->ask = NULL;
 		ts->taken = false;
 		ts->done = 0;
 	}

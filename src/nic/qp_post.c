@@ -88,9 +88,12 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 
 int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	if (num_sge > qp->cap.max_send_sge)
-		return refuse(qp, CAUSE_POST_SGES, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, num_sge,
-			      qp->cap.max_send_sge);
+	uint32_t limit = qp->cap.max_send_sge;
+
+	if (wqe->opcode == IBV_WR_RDMA_READ && limit > nic_limits()->max_sge_rd)
+		limit = nic_limits()->max_sge_rd;
+	if (num_sge > limit)
+		return refuse(qp, CAUSE_POST_SGES, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, num_sge, limit);
 	if (wqe->send_flags & IBV_SEND_INLINE) {
 		struct ibv_data_buf buf[NIC_MAX_SGE];
 

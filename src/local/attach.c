@@ -400,14 +400,13 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 		return;
 	}
 
+	/* Sent before the helper can find the endpoint: afterwards it alone may free it. */
 	struct message hello = introduction(nic, MESSAGE_HELLO);
-	struct endpoint *endpoint = endpoint_add(nic, CONNECTED, fd, slot);
+	bool sent = !send_message(fd, &hello, (int[]){nic->seg_fd, nic->doorbell}, 2);
+	struct endpoint *endpoint = sent ? endpoint_add(nic, CONNECTED, fd, slot) : NULL;
 
-	if (!endpoint || send_message(fd, &hello, (int[]){nic->seg_fd, nic->doorbell}, 2)) {
+	if (!endpoint) {
 		*why = CAUSE_ATTACH_FAILED;
-		if (endpoint)
-			list_del(&endpoint->of_attach);
-		free(endpoint);
 		close(fd);
 		return;
 	}

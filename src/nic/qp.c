@@ -164,6 +164,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 			qp->transport->disconnect(qp);
 		qp->transport = NULL;
 		qp->state = IBV_QPS_RESET;
+		qp->flush_receives = qp->drain_event = false; /* the helper may have it in hand: nothing defers it again */
 		/* Not there any more for initiators; generation stays, so that the next QP here has another. */
 		atomic_store(&qp->shared->state, (uint64_t)qp->generation << 32);
 		requester_forget(qp);
@@ -226,6 +227,7 @@ void nic_qp_fail(struct nic_qp *qp)
 	qp->started = false;
 	qp->finish_at = qp->due = 0;
 	qp->flush_receives = true;
+	qp->last_wqe_raised = false;
 	qp->flush_deadline = nic_now() + NIC_GRACE;
 }
 
@@ -264,7 +266,9 @@ void nic_qp_flush_receives(struct nic_qp *qp, bool all)
 	if (qp->srq) {
 		if (all && qp->type != IBV_QPT_UD)
 			flush_begun(qp, &qp->srq->rq, NIC_REF_SRQ, qp->srq->index);
-		nic_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+		if (!qp->last_wqe_raised)
+			nic_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+		qp->last_wqe_raised = true;
 		return;
 	}
 	if (all)

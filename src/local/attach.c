@@ -23,6 +23,7 @@
 
 #define BACKLOG	    128
 #define SUSPICION   1000000000ull /* ns: for how long a lock may outlive its process's sockets */
+#define ACCEPT_PAUSE 10000000ull	  /* ns: until connections are looked at again that could not be accepted */
 #define MAX_ASKED   16		  /* answers that surely fit into a socket's buffer */
 
 enum endpoint_kind { LISTENING, ACCEPTED, CONNECTED };
@@ -40,6 +41,7 @@ struct attach {
 	pthread_cond_t resolved; /* an attempt has ended */
 	struct peer *by_slot[NIC_SLOTS];
 	struct endpoint *attempts[NIC_SLOTS]; /* HELLO sent, no answer yet */
+	uint64_t accept_again; /* helper: when, after accepting was refused (CLOCK_MONOTONIC ns); 0: it was not */
 	enum cause_code refusals[NIC_SLOTS];  /* how the last attempt ended, until somebody has read it */
 	struct list peers, endpoints, suspects; /* suspects: struct suspect */
 	struct peer self;
@@ -301,7 +303,7 @@ static struct message introduction(struct nic *nic, enum message_type type)
 }
 
 /* Maps a segment whose owner cannot make our accesses fail: it is sealed against shrinking. */
-static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance)
+static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance, enum cause_code *why)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -312,8 +314,11 @@ static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance)
 
 	struct nic_segment *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
-	if (seg == MAP_FAILED)
+	if (seg == MAP_FAILED) {
+		if (errno == ENOMEM)
+			*why = CAUSE_NO_ADDRESS_SPACE;
 		return NULL;
+	}
 	madvise(seg, size, MADV_DONTFORK);
 	if (seg->hdr.magic != NIC_MAGIC || seg->hdr.version != NIC_LAYOUT_VERSION || seg->hdr.instance != instance) {
 		munmap(seg, size);
@@ -343,7 +348,14 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 		}
 	}
 
-	struct nic_segment *seg = fds[0] >= 0 && fds[1] >= 0 ? map_segment(fds[0], message->size, message->instance) : NULL;
+	/* They were sent: the kernel found no numbers for them. */
+	if (fds[0] < 0 || fds[1] < 0) {
+		*why = CAUSE_NO_DESCRIPTORS;
+		close_fds(fds);
+		return NULL;
+	}
+
+	struct nic_segment *seg = map_segment(fds[0], message->size, message->instance, why);
 	struct peer *peer = seg ? calloc(1, sizeof(*peer)) : NULL;
 
 	if (!peer) {
@@ -390,7 +402,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0) {
-		*why = CAUSE_ATTACH_FAILED;
+		*why = errno == EMFILE || errno == ENFILE ? CAUSE_NO_DESCRIPTORS : CAUSE_ATTACH_FAILED;
 		return;
 	}
 	if (connect(fd, (struct sockaddr *)&address, length)) {
@@ -488,12 +500,39 @@ static void endpoint_close(struct nic *nic, struct endpoint *endpoint, enum caus
 	free(endpoint);
 }
 
+/* Looks at new connections, or does not for the time being. */
+static void listen_to_slots(struct nic *nic, bool look)
+{
+	list_for_each(node, &nic->attach->endpoints) {
+		struct endpoint *endpoint = list_entry(node, struct endpoint, of_attach);
+		struct epoll_event event = {.events = look ? EPOLLIN : 0, .data.ptr = endpoint};
+
+		if (endpoint->kind == LISTENING)
+			epoll_ctl(nic->epoll, EPOLL_CTL_MOD, endpoint->fd, &event);
+	}
+}
+
+/* There is no descriptor left, or the like: a connection waits and cannot be taken, so epoll would wake us for ever. */
+static void accept_later(struct nic *nic)
+{
+	struct attach *attach = nic->attach;
+
+	cause_record(nic_causes(nic), &(struct cause){.code = CAUSE_NO_DESCRIPTORS, .error = errno});
+	pthread_mutex_lock(&attach->lock);
+	listen_to_slots(nic, false);
+	attach->accept_again = nic_now() + ACCEPT_PAUSE;
+	pthread_mutex_unlock(&attach->lock);
+}
+
 static void accept_one(struct nic *nic, struct endpoint *listening)
 {
 	int fd = accept4(listening->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd < 0)
+	if (fd < 0) {
+		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			accept_later(nic);
 		return;
+	}
 	pthread_mutex_lock(&nic->attach->lock);
 	if (!endpoint_add(nic, ACCEPTED, fd, 0))
 		close(fd);
@@ -509,8 +548,9 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint, const
 	enum cause_code why = CAUSE_NONE;
 	struct peer *peer = NULL;
 
-	getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length);
-	if (hello->version != NIC_LAYOUT_VERSION)
+	if (getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length))
+		why = CAUSE_ATTACH_FAILED;
+	else if (hello->version != NIC_LAYOUT_VERSION)
 		why = CAUSE_PEER_OTHER_VERSION;
 	else if (cred.uid != geteuid())
 		why = CAUSE_PEER_OTHER_USER;
@@ -541,8 +581,9 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint, cons
 	enum cause_code why = CAUSE_NONE;
 	struct peer *peer = NULL;
 
-	getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length);
-	if (message->version != NIC_LAYOUT_VERSION)
+	if (getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length))
+		why = CAUSE_ATTACH_FAILED;
+	else if (message->version != NIC_LAYOUT_VERSION)
 		why = CAUSE_PEER_OTHER_VERSION;
 	else if (cred.uid != geteuid())
 		why = CAUSE_PEER_OTHER_USER;
@@ -649,6 +690,12 @@ uint64_t attach_bury(struct nic *nic)
 	list_init(&died);
 	list_init(&unused);
 	pthread_mutex_lock(&attach->lock);
+	if (attach->accept_again && nic_now() >= attach->accept_again) {
+		attach->accept_again = 0;
+		listen_to_slots(nic, true);
+	}
+	if (attach->accept_again)
+		next = attach->accept_again;
 	list_for_each_safe(node, tmp, &attach->suspects) {
 		struct suspect *suspect = list_entry(node, struct suspect, node);
 		struct peer *peer = suspect->peer;
@@ -656,7 +703,10 @@ uint64_t attach_bury(struct nic *nic)
 
 		if (!dead && life_is_alive(peer->visitor.seg_fd)) {
 			if (nic_now() < suspect->until) { /* its descriptors are being closed one by one */
-				next = nic_now() + 1000000;
+				uint64_t soon = nic_now() + 1000000;
+
+				if (soon < next)
+					next = soon;
 				continue;
 			}
 			list_del(&suspect->node);

@@ -60,6 +60,10 @@ static void *helper(void *arg)
 		int n = wait_for_events(nic->epoll, events, until);
 		bool attention = false;
 
+		/* Somebody closed our descriptors behind our back: nothing can come any more. */
+		if (n < 0 && errno != EINTR)
+			break;
+
 		for (int i = 0; i < n; i++) {
 			uint64_t rings;
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "nic/layout.h"
@@ -20,6 +21,7 @@
 #define ARENA_MIN_LOG2 10
 #define ARENA_PUNCH    (64u << 10)
 #define PAGE	       4096u
+#define SPACE_PARTS    8 /* of RLIMIT_AS: what one segment may take */
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -40,17 +42,40 @@ static int make_memfd(void)
 	return fd;
 }
 
+/* Whether a segment of this size leaves room: for those of peers, which mostly have the same limit, and the program. */
+static bool suits_address_space(uint64_t size)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur / SPACE_PARTS;
+}
+
+/* Past RLIMIT_FSIZE ftruncate does not just fail: it sends SIGXFSZ. */
+static bool suits_file_size(uint64_t size)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) || size <= limit.rlim_cur;
+}
+
 int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
 {
 	/* Address space is all that a sparse file costs, but RLIMIT_AS or a debugger's allocator may have little. */
-	static const uint64_t sizes[] = {16ull << 30, 4ull << 30, 1ull << 30, 256ull << 20};
+	static const uint64_t sizes[] = {16ull << 30, 4ull << 30, 1ull << 30, 256ull << 20, 128ull << 20};
+	const size_t count = sizeof(sizes) / sizeof(sizes[0]);
 	int error = ENOMEM;
 
 	*fd = make_memfd();
 	if (*fd < 0)
 		return errno;
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t i = 0; i < count; i++) {
 		*size = sizes[i];
+		if (i < count - 1 && !suits_address_space(*size))
+			continue;
+		if (!suits_file_size(*size)) {
+			error = EFBIG;
+			continue;
+		}
 		if (ftruncate(*fd, (off_t)*size)) {
 			error = errno;
 			continue;

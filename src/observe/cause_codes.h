@@ -46,6 +46,8 @@ CAUSE(PEER_OTHER_VERSION, 48, "the process at the other end runs another version
 CAUSE(NO_WIRE, 49, "the destination GID is not an address of this host, and this build has no wire transport")
 CAUSE(ATTACH_FAILED, 50, "the process at the other end could not be attached")
 CAUSE(PEER_QP_TYPE, 51, "the queue pair at the other end is of another type")
+CAUSE(NO_DESCRIPTORS, 52, "no file descriptors are left, here or at the other end, to attach with (ulimit -n)")
+CAUSE(NO_ADDRESS_SPACE, 53, "no address space is left, here or at the other end, to map a peer's segment in (ulimit -v)")
 
 /* Flushes and consequences */
 CAUSE(FLUSHED, 60, "flushed: the queue pair was already in the error state")

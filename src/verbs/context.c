@@ -189,6 +189,8 @@ struct ibv_context *verb_open_device(struct ibv_device *device)
 				strerror(error));
 		goto no_nic;
 	}
+	/* Reads the host's addresses now: when a QP needs them there may be no descriptor left to ask with. */
+	gid_is_local(&ctx->device->gids.gids[0]);
 	error = nic_event_queue_init(&ctx->events);
 	if (error)
 		goto no_events;

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the fault tests share: actors (forked processes that each open the device), the messages between them and the test
+ * that directs them, and the verbs objects that most of them need.
+ *
+ * The test itself opens no device before it forks an actor. An actor that finds something wrong says where and exits with
+ * 1; the test sees that when it waits for it. A wait that has a bound says so by its name, everything else by TIMEOUT_MS.
+ */
+#ifndef TESTS_FAULTS_NODE_H
+#define TESTS_FAULTS_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+
+#define TIMEOUT_MS 20000
+
+/* In an actor. */
+#define CHECK(condition) check_that(condition, #condition, __FILE__, __LINE__)
+#define CHECK_EQUAL(a, b) check_equal((int64_t)(a), (int64_t)(b), #a, #b, __FILE__, __LINE__)
+
+void check_that(bool holds, const char *text, const char *file, int line);
+void check_equal(int64_t a, int64_t b, const char *a_text, const char *b_text, const char *file, int line);
+
+uint64_t now_ms(void);
+
+/* An actor, as the test sees it. */
+struct actor {
+	pid_t pid;
+	int line; /* to the actor: SOCK_SEQPACKET */
+};
+
+/* The other end of the line, in the actor. */
+typedef void actor_main(int line, void *arg);
+
+void actor_start(struct actor *actor, actor_main *run, void *arg);
+/* Waits for its end; its exit status, 128 + signal, or -1 when it took more than TIMEOUT_MS (it is killed then). */
+int actor_end(struct actor *actor);
+
+/* Whole messages over a line; receiving waits TIMEOUT_MS at most. Both end an actor that fails; the test's own calls
+ * return false then (the other end died). */
+bool line_send(int line, const void *bytes, size_t size);
+bool line_receive(int line, void *bytes, size_t size);
+/* A single number. */
+void say(int line, uint32_t word);
+void expect(int line, uint32_t word);
+
+/* What two ends must know of each other. */
+struct card {
+	uint32_t qpn, rkey;
+	uint64_t addr;
+	union ibv_gid gid;
+};
+
+/* Of a connection; node_defaults fills in what works. */
+struct link_attr {
+	uint32_t sq_psn, rq_psn;
+	enum ibv_mtu mtu;
+	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer, rd_atomic, dest_rd_atomic;
+	unsigned access;
+};
+extern const struct link_attr node_defaults;
+
+#define NODE_BYTES (64u << 10)
+#define NODE_DEPTH 64
+
+struct node {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq; /* all QPs send and receive here */
+	struct ibv_comp_channel *channel;
+	struct ibv_mr *mr;
+	uint8_t *buf; /* NODE_BYTES, all rights */
+	union ibv_gid gid;
+};
+
+void node_open(struct node *node);
+void node_close(struct node *node);
+
+/* In INIT. */
+struct ibv_qp *node_qp(struct node *node, enum ibv_qp_type type, struct ibv_srq *srq);
+struct card node_card(const struct node *node, const struct ibv_qp *qp);
+void node_init_qp(struct ibv_qp *qp, unsigned access);
+/* To RTS; UD ignores card. */
+void node_connect(struct ibv_qp *qp, const struct card *card, const struct link_attr *attr);
+/* Two QPs of this process. */
+void node_connect_pair(struct node *node, struct ibv_qp *a, struct ibv_qp *b, const struct link_attr *attr);
+
+/* 0, or the errno of posting. offset and length of node->buf. */
+int node_recv(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t length);
+int node_srq_recv(struct node *node, struct ibv_srq *srq, uint64_t wr_id, uint32_t offset, uint32_t length);
+int node_send(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t length);
+/* RDMA WRITE, READ; atomics with length 8. */
+int node_rdma(struct node *node, struct ibv_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, uint32_t offset,
+	      uint32_t length, uint64_t remote_addr, uint32_t rkey);
+
+/* The next completion, by polling; false when none came in ms. */
+bool node_poll(struct ibv_cq *cq, struct ibv_wc *wc, uint32_t ms);
+/* The next completion must be this one. */
+void node_expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status);
+enum ibv_qp_state node_state(struct ibv_qp *qp);
+/* The next asynchronous event must be of this type; acknowledged. */
+void node_expect_event(struct ibv_context *ctx, enum ibv_event_type type, const void *element);
+
+/* Resources of this process: open descriptors, lines of /proc/self/maps. */
+unsigned count_fds(void);
+unsigned count_maps(void);
+/* Slots that are bound in this network namespace by process pid (any when 0 is given): /proc/net/unix. */
+unsigned count_slots(void);
+
+#endif

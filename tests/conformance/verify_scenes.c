@@ -48,7 +48,8 @@ static bool same_from_the_end(const uint8_t *a, const uint8_t *b, size_t len)
  */
 void scene_last_byte(struct world *w)
 {
-	const size_t half = w->node[0].arena.data_len / 2;
+	const size_t len0 = w->node[0].arena.data_len, len1 = w->node[1].arena.data_len;
+	const size_t half = (len0 < len1 ? len0 : len1) / 2;
 	static struct op op[MAX_NODES];
 
 	oob_barrier(w);

@@ -62,7 +62,9 @@ static enum copy_result copy_by_cma(struct peer *peer, enum copy_direction direc
 		atomic_store_explicit(&peer->cma, false, memory_order_relaxed);
 		return COPY_REFUSED;
 	}
-	/* EFAULT, or fewer bytes because the rest faulted: on whose side? */
+	/* EFAULT, or fewer bytes because the rest faulted: on whose side? An exec takes the memory before it drops the lock. */
+	if (!peer->is_self && !memory_probe(peer))
+		return COPY_GONE;
 	return is_reachable(local, local_count, direction == COPY_FROM_PEER) ? COPY_REMOTE_FAULT : COPY_LOCAL_FAULT;
 }
 

@@ -5,20 +5,11 @@
  */
 #include "node.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
-#include <cmocka.h>
-
-/* Every case is an actor of its own: one that crashes or hangs costs the others nothing. */
 struct pair {
 	struct node node;
 	struct ibv_qp *a, *b;
@@ -741,25 +732,6 @@ static void creating_and_destroying_beside_traffic_disturbs_nothing(void)
 		pthread_join(threads[i], NULL);
 	close_pair(&p);
 }
-
-static void run_case(int line, void *arg)
-{
-	void (**run)(void) = arg;
-
-	(void)line;
-	(*run)();
-}
-
-static void in_an_actor(void **state)
-{
-	struct actor actor;
-
-	actor_start(&actor, run_case, state);
-	assert_int_equal(actor_end(&actor), 0);
-}
-
-/* The case's function is the test's initial state. */
-#define CASE(name) {#name, in_an_actor, NULL, NULL, (void *)name}
 
 int main(void)
 {

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -228,6 +227,26 @@ void node_connect_pair(struct node *node, struct ibv_qp *a, struct ibv_qp *b, co
 	node_connect(b, &a_card, attr);
 }
 
+void node_meet(struct node *node, struct ibv_qp *qp, int line, struct card *other, const struct link_attr *attr)
+{
+	struct card card = node_card(node, qp);
+
+	line_send(line, &card, sizeof(card));
+	line_receive(line, other, sizeof(*other));
+	node_connect(qp, other, attr);
+}
+
+bool introduce(struct actor *a, struct actor *b)
+{
+	struct card a_card, b_card;
+
+	if (!line_receive(a->line, &a_card, sizeof(a_card)) || !line_receive(b->line, &b_card, sizeof(b_card)))
+		return false;
+	a->qpn = a_card.qpn;
+	b->qpn = b_card.qpn;
+	return line_send(a->line, &b_card, sizeof(b_card)) && line_send(b->line, &a_card, sizeof(a_card));
+}
+
 static struct ibv_sge sge_of(const struct node *node, uint32_t offset, uint32_t length)
 {
 	return (struct ibv_sge){.addr = (uintptr_t)node->buf + offset, .length = length, .lkey = node->mr->lkey};
@@ -348,7 +367,26 @@ unsigned count_maps(void)
 	return count_lines("/proc/self/maps", "memfd:uroce");
 }
 
-unsigned count_slots(void)
+bool slot_is_bound(uint32_t qpn)
 {
-	return count_lines("/proc/net/unix", "@uroce/");
+	char name[32];
+
+	snprintf(name, sizeof(name), "@uroce/%u\n", qpn >> 14);
+	return count_lines("/proc/net/unix", name);
+}
+
+static void call(int line, void *arg)
+{
+	void (**function)(void) = arg;
+
+	(void)line;
+	(*function)();
+}
+
+void run_case(void **state)
+{
+	struct actor actor;
+
+	actor_start(&actor, call, state);
+	assert_int_equal(actor_end(&actor), 0);
 }

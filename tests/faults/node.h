@@ -9,12 +9,18 @@
 #ifndef TESTS_FAULTS_NODE_H
 #define TESTS_FAULTS_NODE_H
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include <infiniband/verbs.h>
 
@@ -33,6 +39,7 @@ uint64_t now_ms(void);
 struct actor {
 	pid_t pid;
 	int line; /* to the actor: SOCK_SEQPACKET */
+	uint32_t qpn; /* from introduce() */
 };
 
 /* The other end of the line, in the actor. */
@@ -91,6 +98,10 @@ void node_connect(struct ibv_qp *qp, const struct card *card, const struct link_
 /* Two QPs of this process. */
 void node_connect_pair(struct node *node, struct ibv_qp *a, struct ibv_qp *b, const struct link_attr *attr);
 
+/* Through the test: an actor gives its card and connects to the one that it gets; the test hands them over. */
+void node_meet(struct node *node, struct ibv_qp *qp, int line, struct card *other, const struct link_attr *attr);
+bool introduce(struct actor *a, struct actor *b);
+
 /* 0, or the errno of posting. offset and length of node->buf. */
 int node_recv(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t length);
 int node_srq_recv(struct node *node, struct ibv_srq *srq, uint64_t wr_id, uint32_t offset, uint32_t length);
@@ -110,7 +121,12 @@ void node_expect_event(struct ibv_context *ctx, enum ibv_event_type type, const 
 /* Resources of this process: open descriptors, lines of /proc/self/maps. */
 unsigned count_fds(void);
 unsigned count_maps(void);
-/* Slots that are bound in this network namespace by process pid (any when 0 is given): /proc/net/unix. */
-unsigned count_slots(void);
+/* Whether the slot of a QPN is bound in this network namespace (/proc/net/unix). */
+bool slot_is_bound(uint32_t qpn);
+
+/* A case that is an actor of its own, so that one which crashes or hangs costs the others nothing. The function is the
+ * test's initial state. */
+#define CASE(name) {#name, run_case, NULL, NULL, (void *)name}
+void run_case(void **state);
 
 #endif

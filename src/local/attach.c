@@ -68,6 +68,7 @@ struct peer *attach_self(struct nic *nic)
 	return &nic->attach->self;
 }
 
+/* NULL with errno. */
 static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, int fd, uint32_t slot)
 {
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
@@ -115,7 +116,7 @@ static int claim_slot(struct nic *nic, uint32_t n)
 		if (!n)
 			nic->seg->hdr.primary_slot = attach->self.primary_slot = slot;
 		if (!endpoint_add(nic, LISTENING, fd, slot)) {
-			error = ENOMEM;
+			error = errno;
 			break;
 		}
 		attach->by_slot[slot] = &attach->self;

@@ -107,6 +107,17 @@ static void introduce(struct nic *nic, uint64_t size)
 	prctl(PR_GET_NAME, hdr->comm);
 }
 
+/* Whoever may not use it would not fail at once, but wait for ever later. 0, or errno. */
+static int try_doorbell(struct nic *nic)
+{
+	uint64_t rings = 1;
+
+	if (write(nic->doorbell, &rings, sizeof(rings)) != sizeof(rings) ||
+	    read(nic->doorbell, &rings, sizeof(rings)) != sizeof(rings))
+		return errno;
+	return 0;
+}
+
 static void destroy_tables(struct nic *nic)
 {
 	table_destroy(&nic->qps);
@@ -150,6 +161,9 @@ static struct nic *make(const char **why, int *error)
 	nic->epoll = epoll_create1(EPOLL_CLOEXEC);
 	*error = errno;
 	if (nic->doorbell < 0 || nic->epoll < 0)
+		goto no_attach;
+	*error = try_doorbell(nic);
+	if (*error)
 		goto no_attach;
 	*why = "no slot (abstract unix sockets)";
 	*error = attach_start(nic);

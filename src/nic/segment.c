@@ -110,7 +110,7 @@ int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t le
 	start &= ~(uint64_t)(PAGE - 1);
 	while (fallocate(fd, 0, (off_t)start, (off_t)(end - start))) {
 		if (errno != EINTR)
-			return ENOMEM;
+			return errno == ENOSPC ? ENOMEM : errno;
 	}
 	return 0;
 }

@@ -27,7 +27,7 @@ int segment_create(struct nic_segment **seg, int *fd, uint64_t *size);
 /* Unmaps and closes: the end of the process's life for its peers. */
 void segment_destroy(struct nic_segment *seg, int fd, uint64_t size);
 
-/* Makes sure that the pages of [ptr, ptr + length) exist, so that no access can fail later. 0, or ENOMEM. */
+/* Makes sure that the pages of [ptr, ptr + length) exist, so that no access can fail later. 0, or errno (ENOMEM). */
 int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t length);
 
 void arena_init(struct arena *arena, struct nic_segment *seg, int fd, uint64_t size);

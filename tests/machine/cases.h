@@ -19,12 +19,15 @@ struct test_case {
 };
 
 /* Runs the case that the first argument names; without one, prints the names. The last of cases has no name. */
-int run_case(int argc, char **argv, const struct test_case *cases);
+int run_named_case(int argc, char **argv, const struct test_case *cases);
 
 /* Ends the program with CTest's SKIP_RETURN_CODE; in an actor too, see run_pair. */
 #define SKIPPED	  77
-#define SKIP(...) skip(__VA_ARGS__)
-void skip(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+#define SKIP(...) skip_case(__VA_ARGS__)
+void skip_case(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* Root at least of a user namespace, from here on, for this process and its actors. */
+void become_root(void);
 
 /* Two processes and a line between them. None has opened the device when it begins. */
 typedef void side_main(int line);

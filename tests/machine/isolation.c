@@ -130,11 +130,13 @@ static void in_container(int line)
 
 static void containers_meet(void)
 {
+	become_root();
 	run_pair(in_container, in_container);
 }
 
 static void container_meets_its_host(void)
 {
+	become_root();
 	run_pair(in_container, open_and_exchange);
 }
 
@@ -162,6 +164,7 @@ static void numbers_differ(int line)
 
 static void containers_have_different_numbers(void)
 {
+	become_root();
 	run_pair(numbers_differ, numbers_differ);
 }
 
@@ -191,6 +194,7 @@ static void survives(int line)
 
 static void death_is_seen_across_containers(void)
 {
+	become_root();
 	run_pair(dies_in_container, survives);
 }
 
@@ -232,11 +236,13 @@ static void tried_in_its_network(int line)
 
 static void networks_do_not_meet(void)
 {
+	become_root();
 	run_pair(tries_from_its_network, tried_in_its_network);
 }
 
 static void network_of_its_own(void)
 {
+	become_root();
 	enter_network(true);
 	run_pair(open_and_exchange, open_and_exchange);
 }
@@ -248,6 +254,7 @@ static void network_without_addresses(void)
 	struct ibv_context *ctx;
 	union ibv_gid gid;
 
+	become_root();
 	enter_network(false);
 	ctx = open_device();
 	CHECK(ctx);
@@ -273,5 +280,5 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 
-	return run_case(argc, argv, cases);
+	return run_named_case(argc, argv, cases);
 }

@@ -142,10 +142,11 @@ static void descriptors_at_accept(void)
 	run_pair(not_accepted, accepts_nobody);
 }
 
-static void become_nobody(void)
+/* Root may have any number of threads. */
+static void become_somebody(void)
 {
 	if (geteuid())
-		SKIP("only root can become a user whose number of threads is limited");
+		return;
 	CHECK_EQUAL(setgroups(0, NULL), 0);
 	CHECK_EQUAL(setresgid(NOBODY, NOBODY, NOBODY), 0);
 	CHECK_EQUAL(setresuid(NOBODY, NOBODY, NOBODY), 0);
@@ -156,7 +157,7 @@ static void no_thread(void)
 	unsigned before;
 	struct ibv_context *ctx;
 
-	become_nobody();
+	become_somebody();
 	before = count_fds();
 	set_limit(RLIMIT_NPROC, 1);
 	for (int i = 0; i < 3; i++) {
@@ -289,5 +290,5 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 
-	return run_case(argc, argv, cases);
+	return run_named_case(argc, argv, cases);
 }

@@ -6,6 +6,7 @@
 #include "verbs/verbs.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -40,6 +41,17 @@ static int check_access(struct verbs_ctx *ctx, unsigned access)
 	return 0;
 }
 
+/* A NIC's page tables map whole pages, so the kernel (ib_uverbs_reg_mr) asks for the same place within one. */
+static int check_iova(struct verbs_ctx *ctx, uint64_t addr, uint64_t iova, unsigned access)
+{
+	uint64_t within = (uint64_t)sysconf(_SC_PAGESIZE) - 1;
+
+	if (access & IBV_ACCESS_ZERO_BASED || !((addr ^ iova) & within))
+		return 0;
+	return refuse(ctx, EINVAL, CAUSE_REG_IOVA, .addr = addr, .limit = addr & within,
+		      .value = iova & within);
+}
+
 struct ibv_mr *verb_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				 unsigned int access)
 {
@@ -49,7 +61,8 @@ struct ibv_mr *verb_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, u
 
 	if (is_forked(ctx))
 		return refuse_null(ctx, EIO, CAUSE_FORKED);
-	if (check_access(ctx, access) || object_count(ctx, KIND_MR))
+	if (check_access(ctx, access) || check_iova(ctx, (uintptr_t)addr, iova, access) ||
+	    object_count(ctx, KIND_MR))
 		return NULL;
 	if (access & IBV_ACCESS_ZERO_BASED)
 		iova = 0;

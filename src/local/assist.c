@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "local/memory.h"
+#include "nic/crash.h"
 #include "nic/mr.h"
 #include "nic/qp.h"
 #include "nic/requester.h"
@@ -64,6 +65,7 @@ struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct
 		ask_free(nic, ask);
 		return NULL;
 	}
+	crash_point(ASK_SENT);
 	counter_add(&nic->seg->counters.assisted_copies, 1);
 	return ask;
 }
@@ -227,6 +229,7 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 	if (!message->count || message->count > NIC_MAX_SGE || message->length > ASSIST_CHUNK || !message->length ||
 	    message->bounce > peer->size - message->length)
 		return;
+	crash_point(ASK_SERVING);
 	/* Deregistration waits for this lock: afterwards nothing here touches the region. */
 	pthread_rwlock_rdlock(&nic->mr_lock);
 	answer->status = CAUSE_NONE;
@@ -253,4 +256,5 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 			answer->status = CAUSE_REMOTE_FAULT;
 	}
 	pthread_rwlock_unlock(&nic->mr_lock);
+	crash_point(ASK_SERVED);
 }

@@ -19,6 +19,7 @@
 #include "local/assist.h"
 #include "local/initiator.h"
 #include "local/memory.h"
+#include "nic/crash.h"
 #include "nic/life.h"
 
 #define BACKLOG	    128
@@ -108,6 +109,7 @@ static int claim_slot(struct nic *nic, uint32_t n)
 				continue;
 			break;
 		}
+		crash_point(SLOT_BOUND);
 		if (listen(fd, BACKLOG)) {
 			error = errno;
 			break;
@@ -416,6 +418,8 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 	/* Sent before the helper can find the endpoint: afterwards it alone may free it. */
 	struct message hello = introduction(nic, MESSAGE_HELLO);
 	bool sent = !send_message(fd, &hello, (int[]){nic->seg_fd, nic->doorbell}, 2);
+
+	crash_point(HELLO_SENT);
 	struct endpoint *endpoint = sent ? endpoint_add(nic, CONNECTED, fd, slot) : NULL;
 
 	if (!endpoint) {
@@ -566,8 +570,10 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint, const
 		return why;
 	}
 	/* Its slots are entered when it is READY: before that its waits for visits would not look at us. */
+	crash_point(PEER_KNOWN);
 	if (send_message(endpoint->fd, &answer, (int[]){nic->seg_fd, nic->doorbell}, 2))
 		return CAUSE_ATTACH_FAILED;
+	crash_point(WELCOME_SENT);
 	endpoint->peer = peer;
 	atomic_fetch_add(&peer->refs, 1);
 	return CAUSE_NONE;
@@ -599,6 +605,7 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint, cons
 
 	if (send_message(endpoint->fd, &ready, NULL, 0))
 		return CAUSE_ATTACH_FAILED;
+	crash_point(READY_SENT);
 	enter_slots(attach, peer);
 	attach->by_slot[endpoint->slot] = peer;
 	endpoint->peer = peer;

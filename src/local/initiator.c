@@ -9,6 +9,7 @@
 #include "local/assist.h"
 #include "local/grh.h"
 #include "local/memory.h"
+#include "nic/crash.h"
 #include "nic/gid.h"
 #include "nic/limits.h"
 #include "nic/mr.h"
@@ -434,6 +435,7 @@ static enum transport_outcome delivered(struct walk *w)
 	struct target *target = &w->ts->peer->target;
 	enum ibv_wr_opcode opcode = w->wqe->opcode;
 
+	crash_point(DELIVERING);
 	uint64_t packets = w->wqe->length ? (w->wqe->length + w->request.mtu - 1) / w->request.mtu : 1;
 	uint32_t psn = qp->sq_psn;
 
@@ -566,6 +568,7 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget)
 			return ask(w);
 		if (result != COPY_DONE)
 			return copy_failed(w, result);
+		crash_point(COPY_END);
 		ts->done += part;
 		*budget -= part;
 	}

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "nic/crash.h"
 #include "nic/life.h"
 #include "nic/vma.h"
 
@@ -107,6 +108,7 @@ enum copy_result memory_copy(struct peer *peer, enum copy_direction direction, c
 {
 	if (!length)
 		return COPY_DONE;
+	crash_point(COPY_BEGIN);
 
 	uint64_t end = ordered && remote_count == 1 ? (uint64_t)(uintptr_t)remote[0].iov_base + length : 0;
 	uint64_t tail = end % WORD ? end % WORD : WORD;
@@ -123,6 +125,7 @@ enum copy_result memory_copy(struct peer *peer, enum copy_direction direction, c
 
 	if (result != COPY_DONE)
 		return result;
+	crash_point(COPY_TAIL);
 	n = memory_slice(local, local_count, length - tail, tail, local_part);
 	memory_slice(remote, 1, length - tail, tail, &remote_part);
 	return copy(peer, direction, local_part, n, &remote_part, 1, tail);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "nic/cq.h"
+#include "nic/crash.h"
 #include "nic/qp.h"
 #include "nic/srq.h"
 
@@ -13,7 +14,9 @@ static void raise_bit(const struct target *target, struct seg_attention *attenti
 	uint64_t one = 1;
 
 	atomic_fetch_or(&attention->leaf[index / 64], 1ull << (index % 64));
+	crash_point(ATTENTION_LEAF);
 	atomic_fetch_or(&attention->summary[index / 4096], 1ull << (index / 64 % 64));
+	crash_point(ATTENTION_SUMMARY);
 	/* A full counter (2^64 - 2 rings) is no loss: the helper is being woken anyway. */
 	if (write(target->doorbell, &one, sizeof(one)) < 0)
 		return;

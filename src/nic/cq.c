@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "nic/attention.h"
+#include "nic/crash.h"
 #include "nic/qp.h"
 #include "nic/requester.h"
 #include "nic/srq.h"
@@ -81,9 +82,11 @@ static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum
 					continue;
 				return false;
 			}
+			crash_point(CQ_PUBLISHING);
 			/* seq_cst: pairs with the arming store; see fire(). */
 			if (atomic_compare_exchange_strong(ring_word(ring, tail), &word,
 							   make_word(ring_lap(ring, tail), kind, index, slot))) {
+				crash_point(CQ_PUBLISHED);
 				help_tail(ring, tail);
 				return true;
 			}
@@ -106,8 +109,10 @@ static bool fire(struct seg_cq *cq, bool solicited)
 	uint32_t arm = atomic_load(&cq->arm);
 
 	while (arm == NIC_ARM_ANY || (arm == NIC_ARM_SOLICITED && solicited)) {
-		if (atomic_compare_exchange_weak(&cq->arm, &arm, NIC_ARM_FIRED))
+		if (atomic_compare_exchange_weak(&cq->arm, &arm, NIC_ARM_FIRED)) {
+			crash_point(CQ_FIRED);
 			return true;
+		}
 	}
 	return arm == NIC_ARM_FIRED;
 }
@@ -493,7 +498,9 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 		struct seg_cq_ring *current = seg_at(cq->nic->seg, atomic_load(&cq->shared->ring));
 
 		atomic_store(&current->next, offset);
+		crash_point(CQ_NEXT);
 		seal(current);
+		crash_point(CQ_SEALED);
 		atomic_store(&cq->shared->ring, offset);
 		cq->capacity = capacity;
 		/* Follow at once if nothing is queued, so that destroying finds a single ring. */

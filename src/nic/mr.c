@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "nic/crash.h"
 #include "nic/visit.h"
 #include "nic/vma.h"
 
@@ -119,11 +120,14 @@ static int revoke(struct nic_mr *mr)
 	uint32_t pid = 0;
 
 	atomic_store(&shared->state, state & ~NIC_MR_VALID);
+	crash_point(MR_INVALID);
 	/* The helper's assisted copies are not visits: they hold this lock. */
 	pthread_rwlock_wrlock(&mr->nic->mr_lock);
 	pthread_rwlock_unlock(&mr->nic->mr_lock);
-	if (visits_over(mr->nic, NIC_GRACE, &pid))
+	if (visits_over(mr->nic, NIC_GRACE, &pid)) {
+		crash_point(MR_REVOKED);
 		return 0;
+	}
 	atomic_store(&shared->state, state);
 	cause_record(nic_causes(mr->nic),
 		     &(struct cause){.code = CAUSE_DEREG_STOPPED_PEER, .error = EBUSY, .addr = mr->addr, .length = mr->length,

@@ -13,6 +13,7 @@
 
 #include "local/attach.h"
 #include "nic/attention.h"
+#include "nic/crash.h"
 #include "nic/requester.h"
 #include "nic/visit.h"
 
@@ -167,6 +168,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 		qp->flush_receives = qp->drain_event = false; /* the helper may have it in hand: nothing defers it again */
 		/* Not there any more for initiators; generation stays, so that the next QP here has another. */
 		atomic_store(&qp->shared->state, (uint64_t)qp->generation << 32);
+		crash_point(QP_GONE);
 		requester_forget(qp);
 		pthread_mutex_unlock(&qp->lock);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nic/cq.h"
+#include "nic/crash.h"
 #include "nic/mr.h"
 #include "nic/qp_internal.h"
 
@@ -159,6 +160,7 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 			attention_srq(target, (uint32_t)qp->srq);
 		else if (receive->taken.left < limit) {
 			atomic_compare_exchange_strong(&receive->rq->limit, &limit, NIC_LIMIT_FIRED);
+			crash_point(LIMIT_FIRED);
 			attention_srq(target, (uint32_t)qp->srq);
 		}
 	}
@@ -225,8 +227,10 @@ static bool add_flag(struct seg_qp *qp, uint64_t state, uint64_t flag)
 
 void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag)
 {
-	if (add_flag(qp, state, flag))
+	if (add_flag(qp, state, flag)) {
+		crash_point(QP_FLAGGED);
 		attention_qp(target, index_of(target, qp));
+	}
 }
 
 void responder_established(const struct target *target, struct seg_qp *qp, uint64_t state, uint32_t psn, uint32_t next_psn)
@@ -236,6 +240,7 @@ void responder_established(const struct target *target, struct seg_qp *qp, uint6
 		atomic_compare_exchange_strong(&qp->epsn, &psn, next_psn);
 	else if ((state >> 8 & 0xff) == qp_type_code(IBV_QPT_UC))
 		atomic_store(&qp->epsn, next_psn);
+	crash_point(EPSN_MOVED);
 	if ((state & 0xff) == IBV_QPS_RTR && !(state & NIC_QP_COMM_EST) && add_flag(qp, state, NIC_QP_COMM_EST))
 		attention_qp(target, index_of(target, qp));
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nic/crash.h"
 #include "nic/timing.h"
 
 #define LAP_SHIFT   41
@@ -117,6 +118,7 @@ static void publish_slot(struct nic_rq *rq, uint32_t slot)
 	rq->slots[slot].position = tail;
 	/* Release: the taker's acquire load of the word sees the WQE. */
 	atomic_store_explicit(at, make_word(rq_lap(shared, tail), rq->life, NIC_FIFO_AVAILABLE, slot), memory_order_release);
+	crash_point(RQ_POSTED);
 	atomic_store_explicit(&shared->tail, tail + 1, memory_order_release);
 }
 
@@ -235,6 +237,7 @@ enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life
 			return RQ_TOO_SHORT;
 		if (!atomic_compare_exchange_strong(at, &word, make_word(rq_lap(rq, head), taker, NIC_FIFO_TAKEN, slot)))
 			continue;
+		crash_point(RQ_TAKEN);
 		*taken = (struct rq_taken){
 			.position = head,
 			.slot = slot,
@@ -247,6 +250,7 @@ enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life
 
 void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position)
 {
+	crash_point(RQ_DONE);
 	_Atomic uint64_t *at = rq_word(seg, rq, position);
 	uint64_t word = atomic_load_explicit(at, memory_order_relaxed);
 
@@ -270,6 +274,7 @@ void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe)
 	wqe->cqe.wr_id = wqe->wr_id;
 	wqe->cqe.timestamp = nic_wall_clock();
 	wqe->cqe.reserved = COMPLETED;
+	crash_point(CQE_WRITTEN);
 }
 
 uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot)

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "nic/crash.h"
 #include "nic/life.h"
 
 #define SLOT_MASK (NIC_SLOTS - 1)
@@ -26,6 +27,7 @@ struct seg_visit *visit_enter(struct nic *nic, uint32_t primary_slot)
 			hint = (hint + i) % NIC_VISITS;
 			/* Pairs with the fence in visits_over: our look at the target comes after this. */
 			atomic_thread_fence(memory_order_seq_cst);
+			crash_point(VISIT_ENTERED);
 			return visit;
 		}
 	}
@@ -34,6 +36,7 @@ struct seg_visit *visit_enter(struct nic *nic, uint32_t primary_slot)
 
 void visit_leave(struct seg_visit *visit)
 {
+	crash_point(VISIT_LEAVING);
 	/* Release: the owner that sees 0 sees all that we did. */
 	atomic_store_explicit(&visit->word, 0, memory_order_release);
 }

@@ -58,7 +58,8 @@ void visitor_remove(struct nic *nic, struct visitor *visitor)
 /* A visit that was going on when its owner looked. */
 struct pending {
 	struct visitor *visitor;
-	_Atomic uint64_t *word;
+	struct nic_segment *seg; /* its: the place of a visitor that went may be another's by now */
+	unsigned index;
 	uint64_t seen;
 };
 
@@ -70,7 +71,8 @@ static bool is_over(struct nic *nic, const struct pending *visit, bool ask_life)
 	list_for_each(node, &nic->visitors) {
 		if (list_entry(node, struct visitor, node) != visit->visitor)
 			continue;
-		if (atomic_load_explicit(visit->word, memory_order_acquire) != visit->seen)
+		if (visit->visitor->seg != visit->seg ||
+		    atomic_load_explicit(&visit->seg->visits[visit->index].word, memory_order_acquire) != visit->seen)
 			return true;
 		return ask_life && visit->visitor->seg_fd >= 0 && !life_is_alive(visit->visitor->seg_fd);
 	}
@@ -99,10 +101,14 @@ static bool wait_for(struct nic *nic, struct pending *pending, unsigned count, u
 			else
 				i++;
 		}
-		if (count && pid)
-			*pid = pending[0].visitor->seg->hdr.pid;
+		bool enough = count && looks >= SPINS && nic_now() >= deadline;
+
+		if (enough && pid)
+			*pid = pending[0].seg->hdr.pid;
+		for (unsigned i = 0; enough && deadline && i < count; i++)
+			pending[i].visitor->stood[pending[i].index] = pending[i].seen;
 		pthread_mutex_unlock(&nic->visitors_lock);
-		if (count && looks >= SPINS && nic_now() >= deadline)
+		if (enough)
 			return false;
 		relax(looks);
 	}
@@ -115,7 +121,7 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 	uint32_t self = nic->seg->hdr.primary_slot;
 	struct arena_block *quarantine = arena_take_quarantine(&nic->arena);
 	struct pending pending[PENDING];
-	bool over, more;
+	bool over, more, stands = false;
 
 	do {
 		unsigned count = 0;
@@ -128,20 +134,24 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 			struct visitor *visitor = list_entry(node, struct visitor, node);
 
 			for (unsigned i = 0; i < NIC_VISITS; i++) {
-				_Atomic uint64_t *word = &visitor->seg->visits[i].word;
-				uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+				uint64_t seen = atomic_load_explicit(&visitor->seg->visits[i].word, memory_order_acquire);
 
 				/* Our own threads use our memory whomever they visit. */
 				if (!seen || (visitor->seg != nic->seg && (seen & SLOT_MASK) != self))
 					continue;
-				if (count == PENDING)
+				if (seen == visitor->stood[i]) {
+					stands = true;
+					if (pid)
+						*pid = visitor->seg->hdr.pid;
+				} else if (count == PENDING) {
 					more = true; /* look again when these are over */
-				else
-					pending[count++] = (struct pending){visitor, word, seen};
+				} else {
+					pending[count++] = (struct pending){visitor, visitor->seg, i, seen};
+				}
 			}
 		}
 		pthread_mutex_unlock(&nic->visitors_lock);
-		over = wait_for(nic, pending, count, deadline, pid);
+		over = wait_for(nic, pending, count, deadline, pid) && !stands;
 	} while (over && more);
 	arena_end_quarantine(&nic->arena, quarantine, over);
 	return over;

@@ -16,6 +16,7 @@ struct visitor {
 	struct list node; /* nic->visitors */
 	struct nic_segment *seg;
 	int seg_fd; /* its life lock; -1: ourselves */
+	uint64_t stood[NIC_VISITS]; /* visits that were waited for in vain: nobody waits for them again; under the lock */
 };
 
 /* Enters a visit of the process whose primary slot is given; NULL when all of our visit words are in use (more than
@@ -27,7 +28,7 @@ void visitor_add(struct nic *nic, struct visitor *visitor);
 void visitor_remove(struct nic *nic, struct visitor *visitor);
 
 /* Waits until every visit of us, and every visit that our own threads make anywhere, that was going on when called is
- * over, timeout ns at most (0: only looks). True when
+ * over, timeout ns at most (0: only looks); one that a call has waited for in vain is not waited for again. True when
  * that is so; false when a visitor is still there, in *pid if that is wanted. Visits of dead processes are over. */
 bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid);
 

@@ -232,7 +232,10 @@ static void visitor_that_stands_still_makes_deregistration_fail_after_the_grace(
 	assert_int_equal(nic_mr_deregister(&mr), EBUSY);
 	assert_in_range(nic_now() - start, NIC_GRACE, 5 * NIC_GRACE);
 	assert_int_equal(check(state, true, mr.rkey, 0, 100, ALL, UNIT_PD, &va), CAUSE_NONE);
+	/* It has been waited for once: a thousand regions do not take a thousand times as long. */
+	start = nic_now();
 	assert_int_equal(nic_mr_reregister(&mr, IBV_REREG_MR_CHANGE_PD, 9, 0, 0, 0), EBUSY);
+	assert_true(nic_now() - start < NIC_GRACE);
 	assert_int_equal(check(state, true, mr.rkey, 0, 100, ALL, UNIT_PD, &va), CAUSE_NONE);
 	visit_leave(visit);
 	assert_int_equal(nic_mr_deregister(&mr), 0);

@@ -98,13 +98,14 @@ static void *stand_still(void *arg)
 static void waiting_keeps_nobody_else(void **state)
 {
 	struct nic *nic = *state;
-	struct visitor visitor = {.seg = nic->seg, .seg_fd = -1};
+	static struct visitor visitor;
 	pthread_t thread;
 	uint64_t start;
 
 	assert_int_equal(pthread_create(&thread, NULL, stand_still, nic), 0);
 	while (visits_over(nic, 0, NULL))
 		sched_yield();
+	visitor = (struct visitor){.seg = nic->seg, .seg_fd = -1};
 	start = nic_now();
 	visitor_add(nic, &visitor);
 	visitor_remove(nic, &visitor);

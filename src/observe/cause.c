@@ -10,18 +10,36 @@
 
 #define RING_SLOTS (sizeof(((struct cause_ring *)0)->slots) / sizeof(struct cause))
 
+/* The next record, marked as being written. Who is late with one, while the ring has gone round, keeps it: the next is
+ * taken instead. */
+static struct cause *claim(struct cause_ring *ring, uint64_t *position)
+{
+	for (;;) {
+		*position = atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed);
+
+		struct cause *slot = &ring->slots[*position % RING_SLOTS];
+		uint64_t seq = atomic_load_explicit(&slot->seq, memory_order_relaxed);
+
+		/* Acquire: pairs with the store that ended the writing before. */
+		if (seq != CAUSE_BEING_WRITTEN &&
+		    atomic_compare_exchange_strong_explicit(&slot->seq, &seq, CAUSE_BEING_WRITTEN, memory_order_acquire,
+							    memory_order_relaxed))
+			return slot;
+	}
+}
+
 uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 {
+	struct timespec now;
+	uint64_t position;
+
 	if (!ring)
 		return c->code;
 
-	uint64_t position = atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed);
-	struct cause *slot = &ring->slots[position % RING_SLOTS];
-	struct timespec now;
+	struct cause *slot = claim(ring, &position);
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	/* A reader takes a record only if seq is the same before and after it read the rest. */
-	atomic_store_explicit(&slot->seq, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
 	memcpy((char *)slot + offsetof(struct cause, time), (const char *)c + offsetof(struct cause, time),
 	       sizeof(*c) - offsetof(struct cause, time));

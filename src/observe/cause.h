@@ -21,7 +21,7 @@ enum cause_code {
 
 /* Unused numbers are 0; a field means the same in every code. */
 struct cause {
-	_Atomic uint64_t seq; /* position + 1, stored last (release); 0 while it is being written */
+	_Atomic uint64_t seq; /* position + 1, stored last (release); 0 before, CAUSE_BEING_WRITTEN meanwhile */
 	uint64_t time;	      /* CLOCK_REALTIME, ns */
 	uint32_t code;	      /* enum cause_code */
 	int32_t error;	      /* errno that the verb returned, or enum ibv_wc_status of the completion */
@@ -48,6 +48,8 @@ struct cause {
 	uint32_t tid;
 	uint32_t reserved;
 };
+
+#define CAUSE_BEING_WRITTEN UINT64_MAX
 
 struct cause_ring {
 	_Atomic uint64_t next;

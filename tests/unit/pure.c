@@ -190,11 +190,13 @@ static void causes_of_several_writers_have_each_a_place(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, keep_recording, ring), 0);
 	for (int i = 0; i < WRITERS; i++)
 		pthread_join(threads[i], NULL);
-	assert_int_equal(ring->next, WRITERS * EACH);
-	for (uint64_t position = WRITERS * EACH - NIC_CAUSES; position < WRITERS * EACH; position++) {
+	/* More when one that was late had its place passed over by the others: that place is then of an earlier round. */
+	assert_true(ring->next >= WRITERS * EACH);
+	for (uint64_t position = ring->next - NIC_CAUSES; position < ring->next; position++) {
 		const struct cause *cause = &ring->slots[position % NIC_CAUSES];
 
-		assert_int_equal(cause->seq, position + 1);
+		assert_true(cause->seq <= position + 1);
+		assert_int_equal((cause->seq - 1) % NIC_CAUSES, position % NIC_CAUSES);
 		assert_int_equal(cause->length, ~cause->addr);
 	}
 	free(ring);

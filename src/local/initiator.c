@@ -314,16 +314,22 @@ static enum transport_outcome receive_fails(struct walk *w, enum cause_code code
 	return failed(w, code, too_short ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR);
 }
 
+/* The event at the responder (specification 11.6.3.2): opcodes that the QP does not take are invalid requests; keys, misaligned
+ * atomics, too many READs and wrong lengths are access violations, also where the NAK says invalid request. */
+static uint64_t event_flag(enum response response, uint32_t code)
+{
+	if (response == RESPONSE_NAK_OPERATION)
+		return NIC_QP_FAILED;
+	return code == CAUSE_QP_ACCESS ? NIC_QP_REQ_ERR : NIC_QP_ACCESS_ERR;
+}
+
 /* The responder refuses with a NAK. */
 static enum transport_outcome refused(struct walk *w, enum response response)
 {
 	if (w->qp->type != IBV_QPT_RC)
 		return dropped(w, w->cause.code == CAUSE_QP_ACCESS || response == RESPONSE_NAK_ACCESS ? CAUSE_DROP_ACCESS
 												      : w->cause.code);
-	responder_fail(&w->ts->peer->target, w->target_qp, w->target_state,
-		       response == RESPONSE_NAK_ACCESS	  ? NIC_QP_ACCESS_ERR
-		       : response == RESPONSE_NAK_INVALID ? NIC_QP_REQ_ERR
-							  : NIC_QP_FAILED);
+	responder_fail(&w->ts->peer->target, w->target_qp, w->target_state, event_flag(response, w->cause.code));
 	return failed(w, (enum cause_code)w->cause.code,
 		      response == RESPONSE_NAK_ACCESS	 ? IBV_WC_REM_ACCESS_ERR
 		      : response == RESPONSE_NAK_INVALID ? IBV_WC_REM_INV_REQ_ERR

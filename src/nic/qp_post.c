@@ -63,8 +63,6 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 		return refuse(qp, CAUSE_POST_STATE, EINVAL, wr_id, index, opcode, qp->state, IBV_QPS_RTS);
 	if (!opcode_is_supported(qp->type, opcode))
 		return refuse(qp, CAUSE_POST_OPCODE, EINVAL, wr_id, index, opcode, opcode, 0);
-	if (flags & IBV_SEND_INLINE && (opcode == IBV_WR_RDMA_READ || is_atomic(opcode)))
-		return refuse(qp, CAUSE_POST_FLAGS, EINVAL, wr_id, index, opcode, flags, 0);
 
 	uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_acquire);
 
@@ -116,6 +114,9 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 	uint64_t length = 0;
 
 	wqe->send_flags |= IBV_SEND_INLINE;
+	/* What is brought back needs memory to go to. */
+	if (wqe->opcode == IBV_WR_RDMA_READ || is_atomic(wqe->opcode))
+		return refuse(qp, CAUSE_POST_FLAGS, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, wqe->send_flags, 0);
 	for (size_t i = 0; i < num_buf; i++)
 		length += buf[i].length;
 	if (length > qp->cap.max_inline_data)
@@ -160,7 +161,7 @@ static void publish(struct nic_qp *qp)
 static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct nic_swqe *wqe;
-	int error = wr->num_sge < 0 ? EINVAL : claim(qp, wr->wr_id, wr->opcode, wr->send_flags, &wqe);
+	int error = claim(qp, wr->wr_id, wr->opcode, wr->send_flags, &wqe);
 
 	if (error)
 		return error;
@@ -179,6 +180,7 @@ static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
 		wqe->remote_addr = wr->wr.rdma.remote_addr;
 		wqe->rkey = wr->wr.rdma.rkey;
 	}
+	/* A negative number of SGEs is too many as well. */
 	error = nic_swqe_set_sges(qp, wqe, wr->sg_list, (uint32_t)wr->num_sge);
 	if (!error)
 		error = check(qp, wqe);

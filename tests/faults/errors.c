@@ -196,7 +196,7 @@ static void mtus_that_disagree_fail_messages_of_several_packets(void)
 	node_expect(p.node.cq, 1, IBV_WC_SUCCESS);
 	CHECK_EQUAL(node_rdma(&p.node, p.a, 2, IBV_WR_RDMA_WRITE, 0, 257, (uintptr_t)p.node.buf + 4096, p.node.mr->rkey), 0);
 	node_expect(p.node.cq, 2, IBV_WC_REM_INV_REQ_ERR);
-	node_expect_event(p.node.ctx, IBV_EVENT_QP_REQ_ERR, p.b);
+	node_expect_event(p.node.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b);
 	CHECK_EQUAL(node_state(p.b), IBV_QPS_ERR);
 	close_pair(&p);
 }

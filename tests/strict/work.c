@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: MIT */
+/* Posting, polling, events and causes of a node, in its process; and memory that does not stay as it was. */
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "nic/layout.h"
+#include "strict.h"
+
+#define PAGE 4096u
+
+/* How long nothing must happen until it counts as never. */
+#define MOMENT_MS 3
+
+struct wr send_wr(uint64_t id, const struct region *r, uint32_t at, uint32_t length)
+{
+	return (struct wr){ .id = id,
+			    .op = IBV_WR_SEND,
+			    .flags = IBV_SEND_SIGNALED,
+			    .sges = 1,
+			    .sge = { { addr_of(r->node, at), length, r->lkey } },
+			    .ah = -1 };
+}
+
+struct wr rdma_wr(uint64_t id, enum ibv_wr_opcode op, const struct region *r, uint32_t at,
+		  uint32_t length, const struct region *remote, uint32_t remote_at)
+{
+	struct wr wr = send_wr(id, r, at, length);
+
+	wr.op = op;
+	wr.remote = addr_of(remote->node, remote_at);
+	wr.rkey = remote->rkey;
+	return wr;
+}
+
+struct wr recv_wr(uint64_t id, const struct region *r, uint32_t at, uint32_t length)
+{
+	return send_wr(id, r, at, length);
+}
+
+struct posting {
+	unsigned slot, count;
+	struct wr wr[LIST];
+	int bad, result;
+};
+
+static bool is_atomic(enum ibv_wr_opcode op)
+{
+	return op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static void post_classic(struct node *n, struct posting *p)
+{
+	struct ibv_send_wr wr[LIST] = { 0 }, *bad = NULL;
+
+	for (unsigned i = 0; i < p->count; i++) {
+		const struct wr *from = &p->wr[i];
+
+		wr[i].wr_id = from->id;
+		wr[i].next = i + 1 < p->count ? &wr[i + 1] : NULL;
+		wr[i].sg_list = p->wr[i].sge;
+		wr[i].num_sge = from->sges;
+		wr[i].opcode = from->op;
+		wr[i].send_flags = from->flags;
+		wr[i].imm_data = from->imm;
+		if (is_atomic(from->op)) {
+			wr[i].wr.atomic.remote_addr = from->remote;
+			wr[i].wr.atomic.rkey = from->rkey;
+			wr[i].wr.atomic.compare_add = from->compare_add;
+			wr[i].wr.atomic.swap = from->swap;
+		} else if (n->qp[p->slot]->qp_type == IBV_QPT_UD) {
+			wr[i].wr.ud.ah = from->ah < 0 ? NULL : n->ah[from->ah];
+			wr[i].wr.ud.remote_qpn = from->qpn;
+			wr[i].wr.ud.remote_qkey = from->qkey;
+		} else {
+			wr[i].wr.rdma.remote_addr = from->remote;
+			wr[i].wr.rdma.rkey = from->rkey;
+		}
+	}
+	p->result = ibv_post_send(n->qp[p->slot], wr, &bad);
+	p->bad = bad ? (int)(bad - wr) : -1;
+	/* The list is the program's again. */
+	memset(wr, 0xee, sizeof(wr));
+}
+
+static void build(struct ibv_qp_ex *qpx, const struct wr *wr)
+{
+	switch (wr->op) {
+	case IBV_WR_SEND:
+		ibv_wr_send(qpx);
+		break;
+	case IBV_WR_SEND_WITH_IMM:
+		ibv_wr_send_imm(qpx, wr->imm);
+		break;
+	case IBV_WR_RDMA_WRITE:
+		ibv_wr_rdma_write(qpx, wr->rkey, wr->remote);
+		break;
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		ibv_wr_rdma_write_imm(qpx, wr->rkey, wr->remote, wr->imm);
+		break;
+	case IBV_WR_RDMA_READ:
+		ibv_wr_rdma_read(qpx, wr->rkey, wr->remote);
+		break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		ibv_wr_atomic_cmp_swp(qpx, wr->rkey, wr->remote, wr->compare_add, wr->swap);
+		break;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		ibv_wr_atomic_fetch_add(qpx, wr->rkey, wr->remote, wr->compare_add);
+		break;
+	case IBV_WR_LOCAL_INV:
+		ibv_wr_local_inv(qpx, wr->rkey);
+		break;
+	case IBV_WR_SEND_WITH_INV:
+		ibv_wr_send_inv(qpx, wr->rkey);
+		break;
+	case IBV_WR_BIND_MW:
+		ibv_wr_bind_mw(qpx, NULL, wr->rkey, &(struct ibv_mw_bind_info){ 0 });
+		break;
+	default:
+		ibv_wr_send_tso(qpx, NULL, 0, 0);
+	}
+}
+
+static void post_extended(struct node *n, struct posting *p)
+{
+	struct ibv_qp_ex *qpx = n->qpx[p->slot];
+
+	ibv_wr_start(qpx);
+	for (unsigned i = 0; i < p->count; i++) {
+		const struct wr *wr = &p->wr[i];
+		struct ibv_data_buf buf[SGES];
+
+		qpx->wr_id = wr->id;
+		qpx->wr_flags = wr->flags;
+		build(qpx, wr);
+		if (n->qp[p->slot]->qp_type == IBV_QPT_UD && wr->ah >= 0)
+			ibv_wr_set_ud_addr(qpx, n->ah[wr->ah], wr->qpn, wr->qkey);
+		if (!(wr->flags & IBV_SEND_INLINE)) {
+			ibv_wr_set_sge_list(qpx, (size_t)wr->sges, wr->sge);
+			continue;
+		}
+		for (int s = 0; s < wr->sges; s++)
+			buf[s] = (struct ibv_data_buf){ (void *)(uintptr_t)wr->sge[s].addr,
+							wr->sge[s].length };
+		ibv_wr_set_inline_data_list(qpx, (size_t)wr->sges, buf);
+	}
+	p->result = ibv_wr_complete(qpx);
+	p->bad = -1;
+}
+
+static void do_post(struct node *n, void *arg)
+{
+	if (n->extended)
+		post_extended(n, arg);
+	else
+		post_classic(n, arg);
+}
+
+static int post_with(struct node *n, void (*fn)(struct node *n, void *arg), unsigned slot,
+		     const struct wr *wr, unsigned count, int *bad)
+{
+	struct posting p = { .slot = slot, .count = count };
+
+	check(count <= LIST, "a list too long: a bug of this test");
+	memcpy(p.wr, wr, count * sizeof(*wr));
+	at(n, fn, &p, sizeof(p));
+	if (bad)
+		*bad = p.bad;
+	return p.result;
+}
+
+int post_list(struct node *n, unsigned qp, const struct wr *wr, unsigned count, int *bad)
+{
+	return post_with(n, do_post, qp, wr, count, bad);
+}
+
+static void to_receives(struct posting *p, struct ibv_recv_wr *wr)
+{
+	for (unsigned i = 0; i < p->count; i++)
+		wr[i] = (struct ibv_recv_wr){ .wr_id = p->wr[i].id,
+					      .next = i + 1 < p->count ? &wr[i + 1] : NULL,
+					      .sg_list = p->wr[i].sge,
+					      .num_sge = p->wr[i].sges };
+}
+
+static void do_receive(struct node *n, void *arg)
+{
+	struct posting *p = arg;
+	struct ibv_recv_wr wr[LIST], *bad = NULL;
+
+	to_receives(p, wr);
+	p->result = ibv_post_recv(n->qp[p->slot], wr, &bad);
+	p->bad = bad ? (int)(bad - wr) : -1;
+}
+
+int post_receives(struct node *n, unsigned qp, const struct wr *wr, unsigned count, int *bad)
+{
+	return post_with(n, do_receive, qp, wr, count, bad);
+}
+
+static void do_receive_srq(struct node *n, void *arg)
+{
+	struct posting *p = arg;
+	struct ibv_recv_wr wr[LIST], *bad = NULL;
+
+	to_receives(p, wr);
+	p->result = ibv_post_srq_recv(n->srq[p->slot], wr, &bad);
+	p->bad = bad ? (int)(bad - wr) : -1;
+}
+
+int post_srq(struct node *n, unsigned srq, const struct wr *wr, unsigned count, int *bad)
+{
+	return post_with(n, do_receive_srq, srq, wr, count, bad);
+}
+
+void post(struct node *n, unsigned qp, const struct wr *wr, unsigned count)
+{
+	equal(post_list(n, qp, wr, count, NULL), 0);
+}
+
+void receive(struct node *n, unsigned qp, const struct wr *wr, unsigned count)
+{
+	equal(post_receives(n, qp, wr, count, NULL), 0);
+}
+
+struct polling {
+	unsigned cq, ms;
+	int got;
+	struct ibv_wc wc;
+};
+
+/* The current completion of an extended CQ; of a failed one only these fields mean something. */
+static void read_wc(struct ibv_cq_ex *cqx, struct ibv_wc *wc)
+{
+	*wc = (struct ibv_wc){ .wr_id = cqx->wr_id,
+			       .status = cqx->status,
+			       .vendor_err = ibv_wc_read_vendor_err(cqx),
+			       .qp_num = ibv_wc_read_qp_num(cqx) };
+	if (cqx->status)
+		return;
+	wc->opcode = ibv_wc_read_opcode(cqx);
+	wc->byte_len = ibv_wc_read_byte_len(cqx);
+	wc->wc_flags = ibv_wc_read_wc_flags(cqx);
+	wc->imm_data = ibv_wc_read_imm_data(cqx);
+	wc->src_qp = ibv_wc_read_src_qp(cqx);
+}
+
+static int poll_once(struct node *n, unsigned cq, struct ibv_wc *wc)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	int error;
+
+	if (!n->extended)
+		return ibv_poll_cq(n->cq[cq], 1, wc);
+	error = ibv_start_poll(n->cqx[cq], &attr);
+	if (error)
+		return error == ENOENT ? 0 : -error;
+	read_wc(n->cqx[cq], wc);
+	ibv_end_poll(n->cqx[cq]);
+	return 1;
+}
+
+static void do_poll(struct node *n, void *arg)
+{
+	struct polling *p = arg;
+	uint64_t end = now_ns() + p->ms * 1000000ull;
+
+	while (!(p->got = poll_once(n, p->cq, &p->wc)) && now_ns() < end)
+		sched_yield();
+}
+
+struct ibv_wc completes_at(const char *file, int line, struct node *n, unsigned cq, uint64_t id,
+			   enum ibv_wc_status status)
+{
+	struct polling p = { .cq = cq, .ms = WAIT_MS };
+
+	at(n, do_poll, &p, sizeof(p));
+	if (p.got != 1)
+		fail_at(file, line, "no completion of %llu at node %c: poll says %d",
+			(unsigned long long)id, 'A' + n->id, p.got);
+	if (p.wc.wr_id != id || p.wc.status != status)
+		fail_at(file, line,
+			"node %c: %llu completes with %d (%s), cause %u (%s); not %llu with %d (%s)",
+			'A' + n->id, (unsigned long long)p.wc.wr_id, p.wc.status,
+			ibv_wc_status_str(p.wc.status), p.wc.vendor_err,
+			cause_text(p.wc.vendor_err), (unsigned long long)id, status,
+			ibv_wc_status_str(status));
+	if (status == IBV_WC_WR_FLUSH_ERR && p.wc.vendor_err != CAUSE_FLUSHED)
+		fail_at(file, line, "a flushed WR has cause %u", p.wc.vendor_err);
+	return p.wc;
+}
+
+struct ibv_wc next_wc(struct node *n, unsigned cq)
+{
+	struct polling p = { .cq = cq, .ms = WAIT_MS };
+
+	at(n, do_poll, &p, sizeof(p));
+	check(p.got == 1, "no completion at node %c", 'A' + n->id);
+	return p.wc;
+}
+
+void silent_at(const char *file, int line, struct node *n, unsigned cq)
+{
+	struct polling p = { .cq = cq, .ms = MOMENT_MS };
+
+	at(n, do_poll, &p, sizeof(p));
+	if (p.got)
+		fail_at(file, line,
+			"node %c: %llu completes with %d, cause %u (%s); nothing should",
+			'A' + n->id, (unsigned long long)p.wc.wr_id, p.wc.status, p.wc.vendor_err,
+			cause_text(p.wc.vendor_err));
+}
+
+struct event {
+	unsigned ms;
+	bool got;
+	int type;
+	int slot;
+};
+
+static void do_event(struct node *n, void *arg)
+{
+	struct event *e = arg;
+	struct pollfd fd = { .fd = n->ctx->async_fd, .events = POLLIN };
+	struct ibv_async_event event;
+
+	e->got = poll(&fd, 1, (int)e->ms) == 1;
+	if (!e->got)
+		return;
+	equal(ibv_get_async_event(n->ctx, &event), 0);
+	e->type = event.event_type;
+	e->slot = -1;
+	for (int i = 0; i < QPS; i++)
+		if (event.element.qp == n->qp[i])
+			e->slot = i;
+	for (int i = 0; i < CQS; i++)
+		if (event.element.cq == n->cq[i])
+			e->slot = i;
+	for (int i = 0; i < SRQS; i++)
+		if (event.element.srq == n->srq[i])
+			e->slot = i;
+	ibv_ack_async_event(&event);
+}
+
+void raises_at(const char *file, int line, struct node *n, enum ibv_event_type type, unsigned slot)
+{
+	struct event e = { .ms = WAIT_MS };
+
+	at(n, do_event, &e, sizeof(e));
+	if (!e.got)
+		fail_at(file, line, "no event at node %c; %s should come", 'A' + n->id,
+			ibv_event_type_str(type));
+	if (e.type != (int)type || e.slot != (int)slot)
+		fail_at(file, line, "node %c: event %s of %d comes, not %s of %u", 'A' + n->id,
+			ibv_event_type_str(e.type), e.slot, ibv_event_type_str(type), slot);
+}
+
+void no_event(struct node *n)
+{
+	struct event e = { .ms = MOMENT_MS };
+
+	at(n, do_event, &e, sizeof(e));
+	check(!e.got, "node %c: event %s of %d comes; none should", 'A' + n->id,
+	      ibv_event_type_str(e.type), e.slot);
+}
+
+struct arming {
+	unsigned cq, ms, count;
+	bool solicited, ack, got;
+	int result;
+};
+
+static void do_arm(struct node *n, void *arg)
+{
+	struct arming *a = arg;
+
+	a->result = ibv_req_notify_cq(n->cq[a->cq], a->solicited);
+}
+
+int arm_cq(struct node *n, unsigned cq, bool solicited)
+{
+	struct arming a = { .cq = cq, .solicited = solicited };
+
+	at(n, do_arm, &a, sizeof(a));
+	return a.result;
+}
+
+static void do_read_event(struct node *n, void *arg)
+{
+	struct arming *a = arg;
+	struct pollfd fd = { .fd = n->channel->fd, .events = POLLIN };
+	struct ibv_cq *cq;
+	void *context;
+
+	a->got = poll(&fd, 1, (int)a->ms) == 1;
+	if (!a->got)
+		return;
+	equal(ibv_get_cq_event(n->channel, &cq, &context), 0);
+	check(cq == n->cq[a->cq], "the event is another CQ's");
+	if (a->ack)
+		ibv_ack_cq_events(cq, 1);
+}
+
+bool read_event(struct node *n, unsigned cq, unsigned ms, bool ack)
+{
+	struct arming a = { .cq = cq, .ms = ms, .ack = ack };
+
+	at(n, do_read_event, &a, sizeof(a));
+	return a.got;
+}
+
+static void do_acknowledge(struct node *n, void *arg)
+{
+	struct arming *a = arg;
+
+	ibv_ack_cq_events(n->cq[a->cq], a->count);
+}
+
+void acknowledge(struct node *n, unsigned cq, unsigned count)
+{
+	struct arming a = { .cq = cq, .count = count };
+
+	at(n, do_acknowledge, &a, sizeof(a));
+}
+
+/* The process's own segment: of those mapped, the one whose header names us. */
+static const struct nic_segment *own_segment(void)
+{
+	static const struct nic_segment *found;
+	FILE *maps = found ? NULL : fopen("/proc/self/maps", "r");
+	char text[512];
+
+	while (maps && fgets(text, sizeof(text), maps)) {
+		const struct nic_segment *seg;
+		unsigned long from, to, offset;
+
+		if (!strstr(text, "/memfd:uroce") ||
+		    sscanf(text, "%lx-%lx %*s %lx", &from, &to, &offset) != 3 || offset ||
+		    to - from < sizeof(*seg))
+			continue;
+		seg = (const struct nic_segment *)from;
+		if (seg->hdr.magic == NIC_MAGIC && seg->hdr.pid == (uint32_t)getpid())
+			found = seg;
+	}
+	if (maps)
+		fclose(maps);
+	check(found, "no segment of this process is mapped");
+	return found;
+}
+
+struct look {
+	uint32_t code; /* 0: the newest of this thread */
+	bool found;
+	struct cause cause;
+};
+
+static void do_look(struct node *n, void *arg)
+{
+	struct look *look = arg;
+	const struct cause_ring *ring = &own_segment()->causes;
+	uint64_t next = atomic_load(&ring->next);
+
+	(void)n;
+	for (uint64_t i = next; i > 0 && next - i < NIC_CAUSES && !look->found; i--) {
+		const struct cause *c = &ring->slots[(i - 1) % NIC_CAUSES];
+
+		if (atomic_load(&c->seq) != i)
+			continue;
+		look->found = look->code ? c->code == look->code :
+					   c->tid == (uint32_t)syscall(SYS_gettid);
+		if (look->found)
+			memcpy(&look->cause, c, sizeof(*c));
+	}
+}
+
+struct cause cause_at(const char *file, int line, struct node *n, enum cause_code code)
+{
+	struct look look = { .code = code };
+
+	at(n, do_look, &look, sizeof(look));
+	if (!look.found)
+		fail_at(file, line, "node %c has no cause \"%s\"", 'A' + n->id, cause_text(code));
+	return look.cause;
+}
+
+struct cause refused_at(const char *file, int line, struct node *n, enum cause_code code, int error)
+{
+	struct look look = { .code = 0 };
+
+	at(n, do_look, &look, sizeof(look));
+	if (!look.found || look.cause.code != code || look.cause.error != error)
+		fail_at(file, line, "the newest cause is %u (%s), error %d; not \"%s\", error %d",
+			look.cause.code, cause_text(look.cause.code), look.cause.error,
+			cause_text(code), error);
+	return look.cause;
+}
+
+struct pages {
+	uint64_t addr;
+	unsigned pages, kept;
+	bool memfd;
+	enum fate fate;
+	uint32_t length, from_at;
+	const struct node *from;
+	bool result;
+};
+
+/* Of the mapping that a case makes; one a node. */
+static int memfd[2] = { -1, -1 };
+
+static void do_map(struct node *n, void *arg)
+{
+	struct pages *p = arg;
+	size_t length = p->pages * PAGE;
+	uint8_t *to;
+
+	if (p->memfd) {
+		memfd[n->id] = memfd_create("strict", MFD_CLOEXEC);
+		check(memfd[n->id] >= 0 && !ftruncate(memfd[n->id], (off_t)length), "memfd: %s",
+		      strerror(errno));
+	}
+	/* What is freed must not be taken by others, and neighbours must not be reached by mistake. */
+	to = mmap(NULL, length + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(to != MAP_FAILED, "mmap: %s", strerror(errno));
+	to = mmap(to + PAGE, length, PROT_READ | PROT_WRITE,
+		  MAP_FIXED | (p->memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS), memfd[n->id],
+		  0);
+	check(to != MAP_FAILED, "mmap: %s", strerror(errno));
+	for (uint32_t i = 0; i < length; i++)
+		to[i] = content(n, i);
+	p->addr = (uintptr_t)to;
+}
+
+uint64_t map_pages(struct node *n, unsigned pages, bool as_memfd)
+{
+	struct pages p = { .pages = pages, .memfd = as_memfd };
+
+	at(n, do_map, &p, sizeof(p));
+	return p.addr;
+}
+
+static void do_let_happen(struct node *n, void *arg)
+{
+	struct pages *p = arg;
+	uint8_t *from = (uint8_t *)(uintptr_t)p->addr + p->kept * PAGE;
+	size_t length = (p->pages - p->kept) * PAGE;
+
+	switch (p->fate) {
+	case UNMAPPED:
+		equal(munmap(from, length), 0);
+		break;
+	case NO_ACCESS:
+		equal(mprotect(from, length, PROT_NONE), 0);
+		break;
+	case READ_ONLY:
+		equal(mprotect(from, length, PROT_READ), 0);
+		break;
+	case TRUNCATED:
+		equal(ftruncate(memfd[n->id], (off_t)p->kept * PAGE), 0);
+		break;
+	case DISCARDED:
+		equal(madvise(from, length, MADV_DONTNEED), 0);
+		break;
+	}
+}
+
+void let_happen(struct node *n, uint64_t addr, unsigned pages, unsigned kept, enum fate fate)
+{
+	struct pages p = { .addr = addr, .pages = pages, .kept = kept, .fate = fate };
+
+	at(n, do_let_happen, &p, sizeof(p));
+}
+
+static void do_has_content(struct node *n, void *arg)
+{
+	struct pages *p = arg;
+	const uint8_t *bytes = (const uint8_t *)(uintptr_t)p->addr;
+
+	(void)n;
+	p->result = true;
+	for (uint32_t i = 0; i < p->length && p->result; i++)
+		p->result = bytes[i] == (p->from ? content(p->from, p->from_at + i) : 0);
+}
+
+bool has_content(struct node *n, uint64_t addr, uint32_t length, const struct node *from,
+		 uint32_t from_at)
+{
+	struct pages p = { .addr = addr, .length = length, .from = from, .from_at = from_at };
+
+	at(n, do_has_content, &p, sizeof(p));
+	return p.result;
+}
+
+bool is_zero(struct node *n, uint64_t addr, uint32_t length)
+{
+	return has_content(n, addr, length, NULL, 0);
+}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The runner: for each chosen row starts two processes (this program again) with a socket between them, prints the
- * row of the matrix with what was done, and ends with the number of rows that failed.
+ * The runner: for each chosen row starts two processes (this program again) with a socket between
+ * them, prints the row of the matrix with what was done, and ends with the number of rows that
+ * failed.
  */
 #include <argp.h>
 #include <errno.h>

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The verifying client: random verbs operations between two processes, every byte compared with a model.
+ * The verifying client: random verbs operations between two processes, every byte compared with a
+ * model.
  *
- * A row of the matrix (verify_rows.c) says which shape of operations to try. The runner (verify.c) starts two
- * processes for it. Each of them computes, from the row's seed alone, the whole plan of both (verify_plan.c):
- * so each knows what both memories must hold without asking the other. Work goes in rounds: plan, post receives,
- * barrier, post and poll until everything has completed, barrier, compare every byte (verify_round.c). Within a
- * round, bytes are touched by more than one operation only where the specification orders them.
+ * A row of the matrix (verify_rows.c) says which shape of operations to try. The runner (verify.c)
+ * starts two processes for it. Each of them computes, from the row's seed alone, the whole plan of
+ * both (verify_plan.c): so each knows what both memories must hold without asking the other. Work
+ * goes in rounds: plan, post receives, barrier, post and poll until everything has completed,
+ * barrier, compare every byte (verify_round.c). Within a round, bytes are touched by more than one
+ * operation only where the specification orders them.
  *
- * Rules: no buffer is reused before its completion; nothing is assumed done when a post returns; one thread.
+ * Rules: no buffer is reused before its completion; nothing is assumed done when a post returns;
+ * one thread.
  */
 #ifndef VERIFY_H
 #define VERIFY_H
@@ -137,7 +140,10 @@ struct row {
 	void (*scene)(struct world *w);
 };
 
-/* Depths asked for. An RQ or SRQ holds all receives of a round, those that end a UC round, and some more. */
+/*
+ * Depths asked for. An RQ or SRQ holds all receives of a round, those that end a UC round, and some
+ * more.
+ */
 static inline unsigned row_rq_depth(const struct row *row)
 {
 	return row->round + row->qps + 8;
@@ -246,7 +252,7 @@ struct vqp {
 	unsigned peer;	/* node at the other end */
 	struct op **sq; /* this round's operations in order */
 	unsigned count, posted, completed;
-	unsigned visible; /* of the peer's operations: so many were checked when a later message came */
+	unsigned visible; /* of the peer's operations; checked when a later message came */
 	struct inbox inbox[MAX_QPS]; /* by the requester's QP */
 };
 
@@ -292,24 +298,31 @@ struct world {
 	uint64_t ops_wanted, ops_done, bytes_checked;
 };
 
-/* ---- verify_plan.c: the plan and the model ---- */
+/* ---- verify_arena.c: memory and its model ---- */
 
 void arena_lay_out(struct world *w, struct node *n);
-void plan_round(struct world *w, unsigned ops);
-/* Bytes that an operation carries, into buf, from the model. */
-void op_payload(const struct world *w, const struct op *op, uint8_t *buf);
-void op_print(const struct world *w, const struct op *op);
+/* New content, in the model and, of our own node, in memory. */
+void arena_fill(struct node *n, size_t off, size_t len, uint64_t seed);
+/* Compare every byte of the arena; does not return when one differs. */
+void arena_compare(struct world *w, struct node *n);
+/* Compare a range now; says what was just seen. */
+void range_compare(struct world *w, struct node *n, size_t off, size_t len, const struct op *op,
+		   const char *when);
 void gather(uint8_t *to, const uint8_t *base, const struct piece *piece, unsigned pieces,
 	    size_t skip, size_t len);
 void scatter(uint8_t *base, const struct piece *piece, unsigned pieces, size_t skip,
 	     const uint8_t *from, size_t len);
 /* Cut len bytes in count uneven lengths, some of them 0. */
 void cut(struct rng *rng, uint32_t len, struct piece *piece, unsigned count);
-/* Compare every byte of the arena; does not return when one differs. */
-void arena_compare(struct world *w, struct node *n);
-/* Compare a range now; says what was just seen. */
-void range_compare(struct world *w, struct node *n, size_t off, size_t len, const struct op *op,
-		   const char *when);
+
+/* ---- verify_plan.c: what is done in a round ---- */
+
+void plan_round(struct world *w, unsigned ops);
+/* Bytes that an operation carries, into buf, from the model. */
+void op_payload(const struct world *w, const struct op *op, uint8_t *buf);
+void op_print(const struct world *w, const struct op *op);
+/* The operations of this round that touch a byte. */
+void plan_print_touching(const struct world *w, unsigned node, size_t off);
 
 /* ---- verify_node.c: verbs objects ---- */
 
@@ -318,7 +331,9 @@ void node_open(struct world *w, struct node *n);
 /* All other objects; the arena is laid out. */
 void node_create(struct world *w, struct node *n);
 void node_connect(struct world *w, struct node *n);
-/* Move the QPs to the error state, see the leftover receives flushed and nothing else, destroy all. */
+/*
+ * Move the QPs to the error state, see the leftover receives flushed and nothing else, destroy all.
+ */
 void node_close(struct world *w, struct node *n);
 
 /* ---- verify_classic.c, verify_extended.c: the two APIs ---- */
@@ -334,7 +349,10 @@ int extended_poll(struct cq *cq, struct ibv_wc *wc, int max);
 /* By the node's API; errors end the row. poll returns how many were written. */
 void post(struct node *n, struct vqp *q, struct op **ops, unsigned count);
 int poll_cq(struct node *n, struct cq *cq, struct ibv_wc *wc, int max);
-/* SGEs of an operation; an inline one's bytes stand in buf, which is the caller's to spoil after posting. */
+/*
+ * SGEs of an operation; an inline one's bytes stand in buf, which is the caller's to spoil after
+ * posting.
+ */
 unsigned op_sges(struct node *n, const struct op *op, struct ibv_sge *sge, uint8_t *buf);
 void op_remote(const struct node *n, const struct op *op, uint64_t *addr, uint32_t *rkey);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The classic API: ibv_create_cq, ibv_create_qp, ibv_post_send with lists, ibv_poll_cq; and what both share.
+ * The classic API: ibv_create_cq, ibv_create_qp, ibv_post_send with lists, ibv_poll_cq; and what
+ * both share.
  *
- * Everything handed to a post is spoilt as soon as it returns: work requests, SGEs and inline data are the
- * caller's again.
+ * Everything handed to a post is spoilt as soon as it returns: work requests, SGEs and inline data
+ * are the caller's again.
  */
 #include <errno.h>
 #include <string.h>

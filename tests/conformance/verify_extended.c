@@ -2,7 +2,8 @@
 /*
  * The extended API: ibv_create_cq_ex and its read accessors, ibv_create_qp_ex and ibv_wr_*.
  *
- * Now and then a critical region is begun and aborted before the real one: what it built must leave no trace.
+ * Now and then a critical region is begun and aborted before the real one: what it built must leave
+ * no trace.
  */
 #include <errno.h>
 #include <string.h>
@@ -138,7 +139,10 @@ int extended_post(struct node *n, struct vqp *q, struct op **ops, unsigned count
 	return ibv_wr_complete(q->qpx);
 }
 
-/* The current completion as the classic API would give it. Of a failed one only these fields mean something. */
+/*
+ * The current completion as the classic API would give it. Of a failed one only these fields mean
+ * something.
+ */
 static void read_wc(struct ibv_cq_ex *cqx, struct ibv_wc *wc)
 {
 	memset(wc, 0, sizeof(*wc));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Out of band: a socket between the two processes. Without one (both nodes in one process) there is nobody to wait
- * for. Reads block without polling any CQ: the NIC has to go on by itself.
+ * Out of band: a socket between the two processes. Without one (both nodes in one process) there is
+ * nobody to wait for. Reads block without polling any CQ: the NIC has to go on by itself.
  */
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One process's part of a row: sets its node or nodes up, runs the row, takes them down. An alarm ends a row that
- * hangs, wherever it does, and says what was outstanding.
+ * One process's part of a row: sets its node or nodes up, runs the row, takes them down. An alarm
+ * ends a row that hangs, wherever it does, and says what was outstanding.
  */
 #include <signal.h>
 #include <stdarg.h>
@@ -45,7 +45,10 @@ void fail(const char *fmt, ...)
 	end(VERDICT_FAIL);
 }
 
-/* Not async-signal-safe, which a process that ends here may dare: _exit follows, and the runner's SIGKILL. */
+/*
+ * Not async-signal-safe, which a process that ends here may dare: _exit follows, and the runner's
+ * SIGKILL.
+ */
 static void on_signal(int signal)
 {
 	fprintf(stderr, "verify: %s\n",

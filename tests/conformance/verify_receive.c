@@ -2,9 +2,10 @@
 /*
  * Receive queues and what arrives in them.
  *
- * Each receive is a slot of the receive region: up to MAX_SGE pieces in any order, with bytes between them that
- * must stay as they are. The n-th message of a requester's QP is known from the plan; where it went is known from
- * the wr_id. A queue without sharing must use its receives in the order of posting.
+ * Each receive is a slot of the receive region: up to MAX_SGE pieces in any order, with bytes
+ * between them that must stay as they are. The n-th message of a requester's QP is known from the
+ * plan; where it went is known from the wr_id. A queue without sharing must use its receives in the
+ * order of posting.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -132,8 +133,8 @@ struct slot *rq_take(struct node *n, struct vqp *q, uint64_t wr_id)
 /* ---- Arriving ---- */
 
 /*
- * What stands before a datagram's payload: a GRH, or for IPv4 20 bytes that mean nothing and the IPv4 header.
- * The model takes it over as it is.
+ * What stands before a datagram's payload: a GRH, or for IPv4 20 bytes that mean nothing and the
+ * IPv4 header. The model takes it over as it is.
  */
 static void check_grh(struct node *n, const struct vqp *q, const struct slot *slot,
 		      const struct ibv_wc *wc)
@@ -166,7 +167,10 @@ static void check_grh(struct node *n, const struct vqp *q, const struct slot *sl
 	}
 }
 
-/* Does the completion, with the bytes in slot, fit op? Leaves op's payload in w->payload. NULL: it does. */
+/*
+ * Does the completion, with the bytes in slot, fit op? Leaves op's payload in w->payload. NULL: it
+ * does.
+ */
 static const char *misfit(struct node *n, const struct slot *slot, const struct op *op,
 			  const struct ibv_wc *wc)
 {

@@ -2,8 +2,9 @@
 /*
  * The rounds of a row: plan, receives, barrier, work, barrier, compare.
  *
- * Send completions are expected one for each signaled operation, in order; each also stands for the unsignaled ones
- * before it, and says that the results of all of these are here. Completions that nobody expects end the row.
+ * Send completions are expected one for each signaled operation, in order; each also stands for the
+ * unsignaled ones before it, and says that the results of all of these are here. Completions that
+ * nobody expects end the row.
  */
 #include <errno.h>
 #include <poll.h>
@@ -45,7 +46,10 @@ static bool makes_completion(const struct world *w, const struct op *op)
 	return op->signaled || w->row->sig_all;
 }
 
-/* Results of READs and atomics, and what an acknowledged WRITE did if its target is in this process. */
+/*
+ * Results of READs and atomics, and what an acknowledged WRITE did if its target is in this
+ * process.
+ */
 static void check_results(struct node *n, const struct op *op)
 {
 	struct world *w = n->w;
@@ -83,7 +87,10 @@ static void send_done(struct node *n, struct vqp *q, const struct ibv_wc *wc)
 		check_results(n, q->sq[q->completed]);
 }
 
-/* Post what the queue has room for: lists as long as the row has them, of any length in a chaining row. */
+/*
+ * Post what the queue has room for: lists as long as the row has them, of any length in a chaining
+ * row.
+ */
 static bool post_some(struct node *n, struct vqp *q)
 {
 	const struct row *row = n->w->row;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The matrix, as tables: the product of the axes below, less what has no meaning, and then the rows that no
- * product gives. A row's name is its address: axes in order, separated by '/'.
+ * The matrix, as tables: the product of the axes below, less what has no meaning, and then the rows
+ * that no product gives. A row's name is its address: axes in order, separated by '/'.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +77,7 @@ static const struct {
 /* A row says what it has other than MIXED. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
+/* clang-format off */
 static const struct row special[] = {
 	/* All operations on one QP, or several. */
 	{ .name = "mixed/rc/classic", MIXED_RC, CLASSIC },
@@ -88,11 +89,7 @@ static const struct row special[] = {
 	{ .name = "mixed/rc/4-qps-cq-each", MIXED_RC, CLASSIC, .qps = 4, .cqs = CQ_PER_QP },
 	{ .name = "mixed/rc/srq", MIXED_RC, CLASSIC, .srq = true },
 	{ .name = "mixed/rc/4-qps-srq", MIXED_RC, BOTH, .qps = 4, .srq = true },
-	{ .name = "mixed/rc/4-qps-srq-one-cq",
-	  MIXED_RC,
-	  CLASSIC,
-	  .qps = 4,
-	  .srq = true,
+	{ .name = "mixed/rc/4-qps-srq-one-cq", MIXED_RC, CLASSIC, .qps = 4, .srq = true,
 	  .cqs = CQ_SHARED },
 	{ .name = "mixed/rc/8-qps-half-loopback", MIXED_RC, CLASSIC, .qps = 8, .self_qps = 4 },
 	{ .name = "mixed/uc/classic", MIXED_UC, CLASSIC },
@@ -101,86 +98,51 @@ static const struct row special[] = {
 	{ .name = "mixed/ud/classic", MIXED_UD, CLASSIC },
 	{ .name = "mixed/ud/extended", MIXED_UD, EXTENDED },
 	{ .name = "mixed/ud/4-qps-to-any", MIXED_UD, BOTH, .qps = 4 },
-	{ .name = "mixed/ud/4-qps-srq-one-cq",
-	  MIXED_UD,
-	  EXTENDED,
-	  .qps = 4,
-	  .srq = true,
+	{ .name = "mixed/ud/4-qps-srq-one-cq", MIXED_UD, EXTENDED, .qps = 4, .srq = true,
 	  .cqs = CQ_SHARED },
 
 	/* Receives that come after the messages: RNR. */
 	{ .name = "mixed/rc/late-receives", MIXED_RC, CLASSIC, .late_receives = true },
-	{ .name = "mixed/rc/late-receives-srq",
-	  MIXED_RC,
-	  EXTENDED,
-	  .qps = 2,
-	  .srq = true,
+	{ .name = "mixed/rc/late-receives-srq", MIXED_RC, EXTENDED, .qps = 2, .srq = true,
 	  .late_receives = true },
 
 	/* Signaling and depths. */
 	{ .name = "signal/rc/sq-sig-all", MIXED_RC, CLASSIC, .sig_all = true },
 	{ .name = "signal/rc/last-only", MIXED_RC, CLASSIC, .signal_every = 1000, .sq_depth = 72 },
-	{ .name = "signal/uc/last-only", MIXED_UC, EXTENDED, .signal_every = 1000, .sq_depth = 72 },
+	{ .name = "signal/uc/last-only", MIXED_UC, EXTENDED, .signal_every = 1000,
+	  .sq_depth = 72 },
 	{ .name = "signal/ud/last-only", MIXED_UD, CLASSIC, .signal_every = 1000, .sq_depth = 72 },
 	{ .name = "depth/rc/1", MIXED_RC, CLASSIC, .list = 1, .signal_every = 1, .sq_depth = 1 },
 	{ .name = "depth/rc/3", MIXED_RC, EXTENDED, .list = 2, .signal_every = 3, .sq_depth = 3 },
 
 	/* Sleeping receivers and senders. */
 	{ .name = "events/rc/any", MIXED_RC, CLASSIC, .events = true, .times = 1 },
-	{ .name = "events/rc/extended-one-cq",
-	  MIXED_RC,
-	  EXTENDED,
-	  .events = true,
-	  .cqs = CQ_SHARED,
+	{ .name = "events/rc/extended-one-cq", MIXED_RC, EXTENDED, .events = true, .cqs = CQ_SHARED,
 	  .times = 1 },
-	{ .name = "events/rc/4-qps-solicited",
-	  MIXED_RC,
-	  CLASSIC,
-	  .qps = 4,
-	  .events = true,
+	{ .name = "events/rc/4-qps-solicited", MIXED_RC, CLASSIC, .qps = 4, .events = true,
 	  .solicited = true },
-	{ .name = "events/rc/srq-solicited",
-	  MIXED_RC,
-	  BOTH,
-	  .srq = true,
-	  .events = true,
+	{ .name = "events/rc/srq-solicited", MIXED_RC, BOTH, .srq = true, .events = true,
 	  .solicited = true },
 	{ .name = "events/uc/any", MIXED_UC, EXTENDED, .events = true, .times = 1 },
 	{ .name = "events/uc/solicited", MIXED_UC, CLASSIC, .events = true, .solicited = true },
 	{ .name = "events/ud/any", MIXED_UD, CLASSIC, .events = true, .times = 1 },
-	{ .name = "events/ud/solicited",
-	  MIXED_UD,
-	  EXTENDED,
-	  .qps = 3,
-	  .events = true,
+	{ .name = "events/ud/solicited", MIXED_UD, EXTENDED, .qps = 3, .events = true,
 	  .solicited = true },
-	{ .name = "events/rc/ping-pong",
-	  MIXED_RC,
-	  CLASSIC,
-	  .events = true,
-	  .round = 2,
-	  .list = 1,
+	{ .name = "events/rc/ping-pong", MIXED_RC, CLASSIC, .events = true, .round = 2, .list = 1,
 	  .times = 1 },
 
 	/* Two nodes in one process, and QPs connected to themselves. */
 	{ .name = "loopback/rc/one-process", MIXED_RC, CLASSIC, .place = ONE_PROCESS, .qps = 2 },
-	{ .name = "loopback/rc/one-process-extended",
-	  MIXED_RC,
-	  EXTENDED,
-	  .place = ONE_PROCESS,
+	{ .name = "loopback/rc/one-process-extended", MIXED_RC, EXTENDED, .place = ONE_PROCESS,
 	  .srq = true },
 	{ .name = "loopback/uc/one-process", MIXED_UC, BOTH, .place = ONE_PROCESS, .qps = 2 },
 	{ .name = "loopback/ud/one-process", MIXED_UD, CLASSIC, .place = ONE_PROCESS, .qps = 2 },
 	{ .name = "loopback/rc/self", MIXED_RC, CLASSIC, .place = ONE_NODE, .self_qps = 1 },
-	{ .name = "loopback/rc/self-3-qps-one-cq",
-	  MIXED_RC,
-	  EXTENDED,
-	  .place = ONE_NODE,
-	  .qps = 3,
-	  .self_qps = 3,
-	  .cqs = CQ_SHARED },
+	{ .name = "loopback/rc/self-3-qps-one-cq", MIXED_RC, EXTENDED, .place = ONE_NODE, .qps = 3,
+	  .self_qps = 3, .cqs = CQ_SHARED },
 	{ .name = "loopback/uc/self", MIXED_UC, EXTENDED, .place = ONE_NODE, .self_qps = 1 },
-	{ .name = "loopback/ud/self", MIXED_UD, CLASSIC, .place = ONE_NODE, .qps = 2, .self_qps = 2 },
+	{ .name = "loopback/ud/self", MIXED_UD, CLASSIC, .place = ONE_NODE, .qps = 2,
+	  .self_qps = 2 },
 
 	/* How memory is named. */
 	{ .name = "mr/rc/iova", MIXED_RC, CLASSIC, .mrs = MR_IOVA },
@@ -195,73 +157,32 @@ static const struct row special[] = {
 	{ .name = "path-mtu/uc/256", MIXED_UC, CLASSIC, .path_mtu = IBV_MTU_256 },
 
 	/* Larger messages. */
-	{ .name = "large/rc/8M",
-	  MIXED_RC,
-	  CLASSIC,
-	  .size = SIZE_HUGE,
-	  .round = 6,
-	  .list = 2,
+	{ .name = "large/rc/8M", MIXED_RC, CLASSIC, .size = SIZE_HUGE, .round = 6, .list = 2,
 	  .times = 1 },
-	{ .name = "large/rc/8M-sge32",
-	  MIXED_RC,
-	  EXTENDED,
-	  .size = SIZE_HUGE,
-	  .round = 6,
-	  .list = 2,
-	  .sges = 32,
+	{ .name = "large/rc/8M-sge32", MIXED_RC, EXTENDED, .size = SIZE_HUGE, .round = 6, .list = 2,
+	  .sges = 32, .times = 1 },
+	{ .name = "large/uc/8M", MIXED_UC, CLASSIC, .size = SIZE_HUGE, .round = 6, .list = 2,
 	  .times = 1 },
-	{ .name = "large/uc/8M",
-	  MIXED_UC,
-	  CLASSIC,
-	  .size = SIZE_HUGE,
-	  .round = 6,
-	  .list = 2,
-	  .times = 1 },
-	{ .name = "large/rc/1M-both-ways",
-	  MIXED_RC,
-	  CLASSIC,
-	  .size = SIZE_LARGE,
-	  .qps = 2,
-	  .round = 16,
-	  .times = 1 },
+	{ .name = "large/rc/1M-both-ways", MIXED_RC, CLASSIC, .size = SIZE_LARGE, .qps = 2,
+	  .round = 16, .times = 1 },
 
 	/* Atomics in chains on the same words. */
 	{ .name = "atomics/rc/chained", MIXED(IBV_QPT_RC, OPS_ATOMIC), CLASSIC, .qps = 3 },
-	{ .name = "atomics/rc/contended",
-	  MIXED_RC,
-	  CLASSIC,
-	  .qps = 5,
-	  .self_qps = 1,
+	{ .name = "atomics/rc/contended", MIXED_RC, CLASSIC, .qps = 5, .self_qps = 1,
 	  .scene = scene_contended_atomics },
-	{ .name = "atomics/rc/contended-one-process",
-	  MIXED_RC,
-	  EXTENDED,
-	  .qps = 5,
-	  .self_qps = 1,
-	  .place = ONE_PROCESS,
-	  .scene = scene_contended_atomics },
-
+	{ .name = "atomics/rc/contended-one-process", MIXED_RC, EXTENDED, .qps = 5, .self_qps = 1,
+	  .place = ONE_PROCESS, .scene = scene_contended_atomics },
 	{ .name = "timestamps/rc/extended", MIXED_RC, EXTENDED, .timestamps = true, .times = 1 },
 
-	/* A WRITE's last byte is there: so are all the others. No poll of the receiver's, and none of the sender's. */
-	{ .name = "last-byte/rc/classic",
-	  MIXED_RC,
-	  CLASSIC,
-	  .size = SIZE_LARGE,
+	/* A WRITE's last byte is there: so are all the others. Neither side polls for it. */
+	{ .name = "last-byte/rc/classic", MIXED_RC, CLASSIC, .size = SIZE_LARGE,
 	  .scene = scene_last_byte },
-	{ .name = "last-byte/uc/extended",
-	  MIXED_UC,
-	  EXTENDED,
-	  .size = SIZE_LARGE,
+	{ .name = "last-byte/uc/extended", MIXED_UC, EXTENDED, .size = SIZE_LARGE,
 	  .scene = scene_last_byte },
-
-	{ .name = "large/rc/2G",
-	  MIXED_RC,
-	  CLASSIC,
-	  .size = SIZE_ZERO,
-	  .on_request = true,
+	{ .name = "large/rc/2G", MIXED_RC, CLASSIC, .size = SIZE_ZERO, .on_request = true,
 	  .scene = scene_two_gib },
 };
+/* clang-format on */
 #pragma GCC diagnostic pop
 
 static struct row *all;

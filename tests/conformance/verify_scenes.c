@@ -43,8 +43,8 @@ static bool same_from_the_end(const uint8_t *a, const uint8_t *b, size_t len)
 }
 
 /*
- * The two write to each other in turns; the reader spins on the last byte and then compares all of the message.
- * Sources lie in the lower half of the data regions, targets in the upper.
+ * The two write to each other in turns; the reader spins on the last byte and then compares all of
+ * the message. Sources lie in the lower half of the data regions, targets in the upper.
  */
 void scene_last_byte(struct world *w)
 {
@@ -109,7 +109,10 @@ void scene_last_byte(struct world *w)
 
 /* ---- Atomics from all sides ---- */
 
-/* A QP that counts two words of node 1 up: one by FETCH_ADD, one by CMP_SWP. One operation at a time. */
+/*
+ * A QP that counts two words of node 1 up: one by FETCH_ADD, one by CMP_SWP. One operation at a
+ * time.
+ */
 struct contender {
 	struct node *n;
 	struct vqp *q;

@@ -139,6 +139,10 @@ static void peer_that_is_not_connected_back_is_silent(void)
 	node_connect(b, &card, &retrying);
 	check_silence(&node, a, b, &retrying);
 	CHECK_EQUAL(node_state(b), IBV_QPS_RTS);
+	CHECK_EQUAL(ibv_destroy_qp(c), 0);
+	CHECK_EQUAL(ibv_destroy_qp(b), 0);
+	CHECK_EQUAL(ibv_destroy_qp(a), 0);
+	node_close(&node);
 }
 
 static void peer_that_is_in_init_is_silent(void)
@@ -153,6 +157,9 @@ static void peer_that_is_in_init_is_silent(void)
 	card = node_card(&node, b);
 	node_connect(a, &card, &retrying);
 	check_silence(&node, a, b, &retrying);
+	CHECK_EQUAL(ibv_destroy_qp(b), 0);
+	CHECK_EQUAL(ibv_destroy_qp(a), 0);
+	node_close(&node);
 }
 
 static void psns_that_disagree_are_silent(void)
@@ -164,6 +171,7 @@ static void psns_that_disagree_are_silent(void)
 	open_pair_with(&p, IBV_QPT_RC, retrying, other);
 	check_silence(&p.node, p.a, p.b, &retrying);
 	CHECK_EQUAL(node_state(p.b), IBV_QPS_RTS);
+	close_pair(&p);
 }
 
 static void psns_count_packets_and_wrap(void)
@@ -378,6 +386,10 @@ static void overflow_of_the_receivers_cq_fails_the_sender(void)
 	CHECK_EQUAL(node_state(a), IBV_QPS_ERR);
 	while (node_state(b) != IBV_QPS_ERR)
 		usleep(1000);
+	CHECK_EQUAL(ibv_destroy_qp(a), 0);
+	CHECK_EQUAL(ibv_destroy_qp(b), 0);
+	CHECK_EQUAL(ibv_destroy_cq(small), 0);
+	node_close(&node);
 }
 
 static struct ibv_srq *make_srq(struct node *node, uint32_t depth)
@@ -421,6 +433,10 @@ static void srq_limit_raises_its_event_once(void)
 	CHECK_EQUAL(poll(&readable, 1, 20), 0);
 	CHECK_EQUAL(ibv_query_srq(srq, &limit), 0);
 	CHECK_EQUAL(limit.srq_limit, 0);
+	CHECK_EQUAL(ibv_destroy_qp(a), 0);
+	CHECK_EQUAL(ibv_destroy_qp(b), 0);
+	CHECK_EQUAL(ibv_destroy_srq(srq), 0);
+	node_close(&node);
 }
 
 static void last_wqe_event_comes_once(void)

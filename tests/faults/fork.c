@@ -295,8 +295,11 @@ static void grandchildren_have_devices_too(void)
 		expect_good_end(pid);
 		exchange(&all, 2);
 		destroy_all(&all);
+		if (depth)
+			_exit(0); /* what it inherited it leaves */
 		return;
 	}
+	_exit(0);
 }
 
 static void child_that_outlives_its_parent_does_not_hold_its_place(void)

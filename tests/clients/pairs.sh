@@ -1,0 +1,158 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# usage: pairs.sh UROCE ATTEND TABLE GROUP TIMING FIRST_PORT
+#
+# Runs the rows of one group of a table (pairs.table describes it): each is a program of the distribution, as a server
+# and as its client, two processes on uroce. Prints a line for each row, with both exit statuses and the figure that the
+# program reports; for a row that fails also all that both printed, and the causes. TIMING is prompt, or a value of
+# UROCE_TIMING.
+set -u
+
+uroce=$1
+attend=$2
+table=$3
+group=$4
+timing=$5
+first_port=$6
+
+# Seconds for one side. Only a hang takes so long, or a machine that nobody should run tests on.
+patience=60
+
+unset UROCE_TIMING
+[ "$timing" = prompt ] || export UROCE_TIMING="$timing"
+
+server=
+client=
+logs=$(mktemp -d)
+trap 'kill $server $client 2>/dev/null; rm -rf "$logs"' EXIT
+trap 'exit 1' INT TERM
+
+# listening PORT: is anything listening there?
+listening() {
+	cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ":$(printf %04X "$1") [0-9A-F:]* 0A "
+}
+
+# The groups run in parallel, each with a range of ports; the process ID keeps two runs of the suite apart.
+ports=100
+next_port=$(($$ % ports))
+free_port() {
+	while
+		port=$((first_port + next_port))
+		next_port=$(((next_port + 1) % ports))
+		listening $port
+	do :; done
+}
+
+alive() {
+	kill -0 "$1" 2>/dev/null
+}
+
+# In the background only: it becomes the command.
+start() {
+	exec "$attend" $patience "$uroce" run -- "$@"
+}
+
+# One side failed. The other has a moment to see it, and is stopped then: some wait for ever.
+outlive() {
+	local tries=100
+	while [ $tries -gt 0 ] && alive "$1"; do
+		sleep 0.02
+		tries=$((tries - 1))
+	done
+	[ $tries -gt 0 ] || kill "$1"
+}
+
+# run COMMAND...: both sides; their output in $logs, their statuses in server_status and client_status.
+run() {
+	free_port
+	start "$@" -p $port >"$logs/server" 2>&1 &
+	server=$!
+	# attend ends it, if nothing else does.
+	while alive $server && ! listening $port; do sleep 0.02; done
+	start "$@" -p $port 127.0.0.1 >"$logs/client" 2>&1 &
+	client=$!
+
+	wait -n $server $client || {
+		outlive $server
+		outlive $client
+	}
+	wait $server
+	server_status=$?
+	wait $client
+	client_status=$?
+	server=
+	client=
+}
+
+# results FILE: how many results the program printed, and the figure of the last.
+#   perftest, bandwidth: bytes, iterations, peak, average MiB/s, Mmsg/s
+#   perftest, latency:   bytes, iterations, min, max, typical us, ...; in duration mode: bytes, iterations, average us, ...
+#   pingpong:            N iters in S seconds = F usec/iter
+results() {
+	awk '
+		/^ *#bytes/ {
+			bandwidth = /BW average/
+			column = bandwidth ? 4 : /t_typical/ ? 5 : 3
+		}
+		column && $1 ~ /^[0-9]+$/ && $2 ~ /^[0-9]+$/ && $column ~ /^[0-9.]+$/ {
+			n++
+			figure = $1 " B: " $column (bandwidth ? " MiB/s, " $5 " Mmsg/s" : " us")
+		}
+		$2 == "iters" && $7 ~ /^[0-9.]+$/ { n++; figure = $7 " us" }
+		END { print n + 0, figure }
+	' "$1"
+}
+
+# refused STATUS: an end by the program's own decision, not by a signal or for want of time.
+refused() {
+	[ "$1" != 0 ] && [ "$1" -lt 124 ]
+}
+
+# judge EXPECTED: is what the two did what the row expects? The figure, or what was said, is left in $figure.
+judge() {
+	figure=
+	case $1 in
+	!*)
+		[ $server_status != 0 ] && [ $client_status != 0 ] || return
+		refused $server_status || refused $client_status || return
+		figure=$(cat "$logs/server" "$logs/client" | grep -m1 "${1#!}") || return
+		figure=${figure%%;*}
+		;;
+	*)
+		figure=$(results "$logs/client")
+		local count=${figure%% *}
+		figure=${figure#* }
+		[ $server_status = 0 ] && [ $client_status = 0 ] && [ "$count" = "$1" ] || return
+		# The programs report some errors and exit with 0 all the same.
+		! grep -qiE 'invalid data|error|fail|unable|could ?n.t' "$logs/server" "$logs/client"
+		;;
+	esac
+}
+
+rows=0
+failed=0
+while read -r row_group row_timing expected command; do
+	[ "$row_group" = "$group" ] || continue
+	case ,$row_timing, in
+	,all, | *,"${timing%%:*}",*) ;;
+	*) continue ;;
+	esac
+	rows=$((rows + 1))
+	# shellcheck disable=SC2086 # a list of words
+	run $command </dev/null
+	verdict=ok
+	judge "$expected" || verdict=FAILED
+	printf '%-6s  server %-3s  client %-3s  %-52s  %s\n' \
+		$verdict $server_status $client_status "$command" "$figure"
+	[ $verdict = ok ] && continue
+	failed=$((failed + 1))
+	echo "-- expected $expected; the server printed:"
+	cat "$logs/server"
+	echo "-- the client printed:"
+	cat "$logs/client"
+	echo "--"
+done <"$table"
+
+echo "$group, $timing: $rows rows, $failed failed"
+[ $rows -gt 0 ] && [ $failed = 0 ]

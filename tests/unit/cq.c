@@ -316,11 +316,11 @@ static void race(void **state, bool resizing)
 		pthread_join(resizer, NULL);
 	}
 	expect_empty(&q[0]);
+	assert_int_equal(nic_cq_destroy(&q[0].cq), 0);
 	for (uint32_t p = 0; p < PRODUCERS; p++) {
 		assert_int_equal(nic_srq_destroy(&q[p].srq), 0);
 		nic_channel_destroy(&q[p].channel);
 	}
-	assert_int_equal(nic_cq_destroy(&q[0].cq), 0);
 }
 
 static void two_producers_lose_nothing_and_keep_their_order(void **state)

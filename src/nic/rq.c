@@ -69,12 +69,12 @@ int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint3
 				    ~(NIC_CACHE_LINE - 1u));
 	/* Words of lap 0 in state 0 are not available. */
 	rq->fifo_length = sizeof(uint64_t) << log2;
-	rq->slots_length = (uint64_t)shared->stride * (max_wr ? max_wr : 1);
+	rq->slots_length = (uint64_t)shared->stride * max_wr;
 	shared->fifo = arena_alloc(&nic->arena, rq->fifo_length);
-	shared->slots = arena_alloc(&nic->arena, rq->slots_length);
+	shared->slots = max_wr ? arena_alloc(&nic->arena, rq->slots_length) : 0;
 	rq->free_slots = malloc((max_wr + 1) * sizeof(*rq->free_slots));
 	rq->slots = calloc(max_wr + 1, sizeof(*rq->slots));
-	if (!shared->fifo || !shared->slots || !rq->free_slots || !rq->slots) {
+	if (!shared->fifo || (max_wr && !shared->slots) || !rq->free_slots || !rq->slots) {
 		nic_rq_destroy(rq, false);
 		return ENOMEM;
 	}
@@ -194,6 +194,9 @@ void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited)
 		bool begun = rq->slots[slot].posted && !available &&
 			     rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved != COMPLETED;
 
+		/* The next life's datagrams wait for none of this one's. */
+		if (rq->slots[slot].posted)
+			rq_done(rq->nic->seg, rq->shared, rq->slots[slot].position);
 		rq->slots[slot].kept |= begun && visited;
 		rq->slots[slot].kept &= visited;
 		rq->slots[slot].posted = false;
@@ -202,7 +205,7 @@ void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited)
 	}
 	/* What was available is taken by nobody. */
 	while (rq_take(rq->nic->seg, rq->shared, rq->life, 0, 0, false, &taken) == RQ_TAKEN)
-		;
+		rq_done(rq->nic->seg, rq->shared, taken.position);
 	rq->life = life & TAKER_MASK;
 	pthread_mutex_unlock(&rq->lock);
 }

@@ -2,7 +2,7 @@
 /*
  * The segment's memfd and its arena.
  *
- * The arena gives out powers of two from 1 KiB. A block that was never used comes from the end; a freed one of 64 KiB or
+ * The arena gives out powers of two from 128 bytes. A block that was never used comes from the end; a freed one of 64 KiB or
  * more has its pages punched out, so that a program which made large queues once does not pay for them for ever.
  */
 #include "nic/segment.h"
@@ -18,7 +18,7 @@
 
 #include "nic/layout.h"
 
-#define ARENA_MIN_LOG2 10
+#define ARENA_MIN_LOG2 7
 #define ARENA_PUNCH    (64u << 10)
 #define PAGE	       4096u
 #define SPACE_PARTS    8 /* of RLIMIT_AS: what one segment may take */

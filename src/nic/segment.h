@@ -10,7 +10,7 @@
 
 struct nic_segment;
 
-#define ARENA_CLASSES 32 /* powers of two from 1 KiB */
+#define ARENA_CLASSES 32 /* powers of two from 128 bytes */
 
 struct arena {
 	pthread_mutex_t lock;
@@ -33,7 +33,7 @@ int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t le
 void arena_init(struct arena *arena, struct nic_segment *seg, int fd, uint64_t size);
 void arena_destroy(struct arena *arena);
 
-/* Zeroed memory, 1 KiB aligned; offset from the segment's start, or 0 when there is none. */
+/* Zeroed memory, 128 bytes aligned; offset from the segment's start, or 0 when there is none. */
 uint64_t arena_alloc(struct arena *arena, uint64_t length);
 
 /* Gives memory back. With visited true a stopped visitor may still write there: it is kept until that is over. */

@@ -3,9 +3,11 @@
 #include "cases.h"
 
 #include <fcntl.h>
+#include <net/if.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -49,6 +51,8 @@ void skip_case(const char *format, ...)
 
 int run_named_case(int argc, char **argv, const struct test_case *cases)
 {
+	/* What was found until a check fails. */
+	setlinebuf(stdout);
 	for (const struct test_case *at = cases; at->name; at++) {
 		if (argc < 2)
 			puts(at->name);
@@ -80,6 +84,16 @@ void become_root(void)
 	write_text("/proc/self/setgroups", "deny");
 	write_text("/proc/self/uid_map", users);
 	write_text("/proc/self/gid_map", groups);
+}
+
+void raise_loopback(void)
+{
+	struct ifreq request = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	CHECK(fd >= 0);
+	CHECK_EQUAL(ioctl(fd, SIOCSIFFLAGS, &request), 0);
+	close(fd);
 }
 
 void make_line(int line[2])

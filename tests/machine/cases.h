@@ -28,6 +28,8 @@ void skip_case(const char *format, ...) __attribute__((format(printf, 1, 2), nor
 
 /* Root at least of a user namespace, from here on, for this process and its actors. */
 void become_root(void);
+/* Of a new network namespace, where it is down. */
+void raise_loopback(void);
 
 /* Two processes and a line between them. None has opened the device when it begins. */
 typedef void side_main(int line);

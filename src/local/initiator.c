@@ -329,6 +329,8 @@ static enum transport_outcome refused(struct walk *w, enum response response)
 	if (w->qp->type != IBV_QPT_RC)
 		return dropped(w, w->cause.code == CAUSE_QP_ACCESS || response == RESPONSE_NAK_ACCESS ? CAUSE_DROP_ACCESS
 												      : w->cause.code);
+	if (response == RESPONSE_BAD)
+		return failed(w, (enum cause_code)w->cause.code, IBV_WC_BAD_RESP_ERR);
 	responder_fail(&w->ts->peer->target, w->target_qp, w->target_state, event_flag(response, w->cause.code));
 	return failed(w, (enum cause_code)w->cause.code,
 		      response == RESPONSE_NAK_ACCESS	 ? IBV_WC_REM_ACCESS_ERR

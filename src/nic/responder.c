@@ -86,7 +86,8 @@ static enum response admit_connected(struct seg_qp *qp, const struct request *re
 	c->value = request->mtu;
 	if (qp->path_mtu != request->mtu &&
 	    request->length > (qp->path_mtu < request->mtu ? qp->path_mtu : request->mtu))
-		return say(c, CAUSE_MTU_MISMATCH, RESPONSE_NAK_INVALID);
+		return say(c, CAUSE_MTU_MISMATCH,
+			   request->opcode == IBV_WR_RDMA_READ ? RESPONSE_BAD : RESPONSE_NAK_INVALID);
 	if (rights & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC) &&
 	    request->outstanding > qp->max_dest_rd_atomic) {
 		c->limit = qp->max_dest_rd_atomic;

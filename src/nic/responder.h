@@ -33,6 +33,7 @@ enum response {
 	RESPONSE_NAK_INVALID,	/* invalid request */
 	RESPONSE_NAK_ACCESS,	/* remote access error */
 	RESPONSE_NAK_OPERATION, /* remote operational error */
+	RESPONSE_BAD,		/* an answer that the requester finds wrong: the responder goes on */
 };
 
 /* The QP that a QPN names in a segment; NULL if the segment has no such slot. *index for attention. */

@@ -666,7 +666,12 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 
 void attach_serve(struct nic *nic, struct endpoint *endpoint)
 {
-	if (endpoint->kind == LISTENING) {
+	/* The lock: who made the endpoint has finished then. */
+	pthread_mutex_lock(&nic->attach->lock);
+	enum endpoint_kind kind = endpoint->kind;
+
+	pthread_mutex_unlock(&nic->attach->lock);
+	if (kind == LISTENING) {
 		accept_one(nic, endpoint);
 		return;
 	}

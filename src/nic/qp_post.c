@@ -215,6 +215,7 @@ int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	enum cause_code refused = CAUSE_NONE;
+	uint64_t state;
 	int error;
 
 	if (nic_is_orphan(qp->nic)) {
@@ -222,20 +223,20 @@ int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 			*bad_wr = wr;
 		return EIO;
 	}
+	state = atomic_load_explicit(&qp->shared->state, memory_order_relaxed) & 0xff;
 	/* A receive posted in the error state is flushed; the check comes after posting, so that whichever of the two comes
 	 * later finds the other. */
 	if (qp->srq)
 		refused = CAUSE_POST_ON_SRQ_QP;
-	else if (qp->state == IBV_QPS_RESET)
+	else if (state == IBV_QPS_RESET)
 		refused = CAUSE_POST_STATE;
 	if (refused) {
 		if (bad_wr)
 			*bad_wr = wr;
-		return refuse(qp, refused, EINVAL, wr ? wr->wr_id : 0, 0, 0, qp->state, 0);
+		return refuse(qp, refused, EINVAL, wr ? wr->wr_id : 0, 0, 0, state, 0);
 	}
 	error = nic_rq_post(&qp->rq, wr, bad_wr, qp->qpn, CAUSE_RQ_FULL);
-	uint64_t state = atomic_load(&qp->shared->state);
-
+	state = atomic_load(&qp->shared->state);
 	if (state & NIC_QP_RESP_ERROR)
 		nic_qp_attend(qp);
 	if (state & NIC_QP_RESP_ERROR || (state & 0xff) == IBV_QPS_ERR) {

@@ -14,7 +14,8 @@ struct table {
 	pthread_mutex_t lock;
 	_Atomic(void *) *objects; /* reserved for size, touched when used */
 	uint32_t *queue;	  /* ring of freed indices */
-	uint32_t size, fresh;	  /* indices at and above fresh were never used */
+	uint32_t size;
+	_Atomic uint32_t fresh; /* indices at and above were never used; read by anyone */
 	uint32_t freed_head, freed_count;
 	uint32_t used;
 };

@@ -17,7 +17,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define ROUNDS	   12
+#define ROUNDS	   24
 #define MESSAGE	   200 /* bytes; not a multiple of a word */
 #define RECEIVES   16  /* kept posted on each queue */
 #define STANDSTILL 250 /* ms */
@@ -311,6 +311,8 @@ static void witness(int line, void *arg)
 	}
 	world_meet(&t.w, line);
 	expect(line, GO);
+	witness_step(&t);
+	say(line, READY); /* armed */
 	while (!is_told(line))
 		witness_step(&t);
 	expect(line, END); /* the victim has ended, or stands */
@@ -449,8 +451,9 @@ static void run_plan(void **state)
 		actor_end(&bad);
 		return;
 	}
-	line_send(bad.line, &(uint32_t){GO}, sizeof(uint32_t));
 	say(good.line, GO);
+	expect(good.line, READY);
+	line_send(bad.line, &(uint32_t){GO}, sizeof(uint32_t));
 	if (!came) {
 		wait_for_point(&bad);
 		/* It comes to the point at all. */

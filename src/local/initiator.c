@@ -19,31 +19,33 @@
 #include "nic/responder.h"
 #include "nic/visit.h"
 
-#define ATTACH_WAIT   20000000ull  /* ns: how long RTR waits for an answer */
-#define ATTACH_POLL   200000ull	   /* ns */
-#define ATTACH_LIMIT  1000000000ull /* ns: then a peer that does not answer counts as silent */
-#define ASK_POLL      50000ull	   /* ns: when a request could not be sent yet */
-#define ASK_LIMIT     1000000000ull /* ns: the same, for an answer, where the QP has no timer of its own */
-#define PACE_STEP     50000ull	   /* ns */
-#define PACE_LIMIT    100000000ull /* ns without a single delivery: then UC and UD messages are dropped */
-#define BUSY_POLL     20000ull	   /* ns */
-#define BUSY_LIMIT    100000000ull /* ns */
+#define ATTACH_WAIT  20000000ull   /* ns: how long RTR waits for an answer */
+#define ATTACH_POLL  200000ull	   /* ns */
+#define ATTACH_LIMIT 1000000000ull /* ns: then a peer that does not answer counts as silent */
+#define ASK_POLL     50000ull	   /* ns: when a request could not be sent yet */
+#define ASK_LIMIT \
+	1000000000ull	   /* ns: the same, for an answer, where the QP has no timer of its own */
+#define PACE_STEP 50000ull /* ns */
+#define PACE_LIMIT \
+	100000000ull	    /* ns without a single delivery: then UC and UD messages are dropped */
+#define BUSY_POLL  20000ull /* ns */
+#define BUSY_LIMIT 100000000ull /* ns */
 
 /* Beside enum transport_outcome: the step is done, the message goes on. */
 enum { GO_ON = -1 };
 
 struct transport_state {
-	struct peer *peer;	 /* RC, UC: from when it is reachable; UD: while a message is under way */
-	uint64_t attach_since;	 /* since when it cannot be attached, or asked for assistance; 0: not so */
-	uint64_t busy_since;	 /* UD: since when another datagram is being received; 0: it is not */
-	uint64_t paced_since;	 /* since when the receiver has been found empty at every look; 0: the last one was taken */
+	struct peer *peer; /* RC, UC: from when it is reachable; UD: while a message is under way */
+	uint64_t attach_since; /* since when it cannot be attached, or asked for assistance; 0: not so */
+	uint64_t busy_since; /* UD: since when another datagram is being received; 0: it is not */
+	uint64_t paced_since; /* since when the receiver has been found empty at every look; 0: the last one was taken */
 	/* The message under way */
-	bool taken;		 /* receive is valid */
+	bool taken; /* receive is valid */
 	struct receive receive;
-	uint64_t done;		 /* bytes in place */
+	uint64_t done; /* bytes in place */
 	struct ask *ask;
 	uint64_t ask_deadline;
-	uint8_t grh[GRH_BYTES];	 /* UD */
+	uint8_t grh[GRH_BYTES]; /* UD */
 };
 
 /* All that a message needs while it is being executed. */
@@ -55,10 +57,10 @@ struct walk {
 	struct request request;
 	struct seg_qp *target_qp;
 	uint32_t target_index;
-	uint64_t target_state;	/* by which it admitted us */
+	uint64_t target_state; /* by which it admitted us */
 	struct iovec local[MEMORY_PIECES];
 	uint32_t local_count;
-	uint64_t length;	/* to be moved; UD: with the GRH */
+	uint64_t length; /* to be moved; UD: with the GRH */
 	struct iovec remote[NIC_MAX_SGE];
 	uint32_t remote_count;
 	struct cause cause;
@@ -121,7 +123,8 @@ static uint32_t record(struct walk *w, enum cause_code code, enum ibv_wc_status 
 	return cause_record(nic_causes(w->qp->nic), &w->cause);
 }
 
-static enum transport_outcome failed(struct walk *w, enum cause_code code, enum ibv_wc_status status)
+static enum transport_outcome failed(struct walk *w, enum cause_code code,
+				     enum ibv_wc_status status)
 {
 	w->result->status = status;
 	w->result->cause = record(w, code, status);
@@ -177,12 +180,14 @@ static enum cause_code gather(struct walk *w)
 	w->local_count = 0;
 	w->length = wqe->length;
 	if (w->qp->type == IBV_QPT_UD) {
-		w->local[w->local_count++] = (struct iovec){.iov_base = w->ts->grh, .iov_len = GRH_BYTES};
+		w->local[w->local_count++] =
+			(struct iovec){ .iov_base = w->ts->grh, .iov_len = GRH_BYTES };
 		w->length += GRH_BYTES;
 	}
 	if (wqe->send_flags & IBV_SEND_INLINE) {
 		w->local[w->local_count++] =
-			(struct iovec){.iov_base = nic_swqe_inline(w->qp, wqe), .iov_len = wqe->inline_length};
+			(struct iovec){ .iov_base = nic_swqe_inline(w->qp, wqe),
+					.iov_len = wqe->inline_length };
 		return CAUSE_NONE;
 	}
 	for (uint32_t i = 0; i < wqe->num_sge; i++) {
@@ -190,15 +195,23 @@ static enum cause_code gather(struct walk *w)
 
 		if (!wqe->sge[i].length)
 			continue;
-		enum cause_code code = mr_check(w->qp->nic->seg, false, wqe->sge[i].lkey, wqe->sge[i].addr,
-						wqe->sge[i].length, rights, w->qp->pd, &va, &w->cause);
+		enum cause_code code = mr_check(w->qp->nic->seg, false, wqe->sge[i].lkey,
+						wqe->sge[i].addr, wqe->sge[i].length, rights,
+						w->qp->pd, &va, &w->cause);
 
 		if (code)
 			return code;
-		w->local[w->local_count++] =
-			(struct iovec){.iov_base = (void *)(uintptr_t)va, .iov_len = wqe->sge[i].length};
+		w->local[w->local_count++] = (struct iovec){ .iov_base = (void *)(uintptr_t)va,
+							     .iov_len = wqe->sge[i].length };
 	}
 	return CAUSE_NONE;
+}
+
+static int wrong_length(struct walk *w, enum cause_code code, uint64_t limit)
+{
+	w->cause.limit = limit;
+	w->cause.value = w->wqe->length;
+	return failed(w, code, IBV_WC_LOC_LEN_ERR);
 }
 
 /* What the request itself gets wrong, whoever it is sent to. */
@@ -207,13 +220,16 @@ static int check_request(struct walk *w)
 	struct nic_swqe *wqe = w->wqe;
 
 	if (wqe->length > nic_limits()->max_msg)
-		return failed(w, CAUSE_MESSAGE_TOO_LONG, IBV_WC_LOC_LEN_ERR);
+		return wrong_length(w, CAUSE_MESSAGE_TOO_LONG, nic_limits()->max_msg);
 	if (w->qp->type == IBV_QPT_UD && wqe->length > w->qp->mtu)
-		return failed(w, CAUSE_UD_TOO_LONG, IBV_WC_LOC_LEN_ERR);
-	if (w->qp->type == IBV_QPT_UD && wqe->ah.pd != w->qp->pd)
+		return wrong_length(w, CAUSE_UD_TOO_LONG, w->qp->mtu);
+	if (w->qp->type == IBV_QPT_UD && wqe->ah.pd != w->qp->pd) {
+		w->cause.pd = w->qp->pd;
+		w->cause.region_pd = wqe->ah.pd;
 		return failed(w, CAUSE_AH_PD, IBV_WC_LOC_QP_OP_ERR);
+	}
 	if (is_atomic(wqe->opcode) && wqe->length != 8)
-		return failed(w, CAUSE_ATOMIC_LENGTH, IBV_WC_LOC_LEN_ERR);
+		return wrong_length(w, CAUSE_ATOMIC_LENGTH, 8);
 	if (reads_remote(wqe->opcode) && !w->qp->attr.max_rd_atomic)
 		return failed(w, CAUSE_NO_INITIATOR_DEPTH, IBV_WC_LOC_QP_OP_ERR);
 
@@ -222,8 +238,8 @@ static int check_request(struct walk *w)
 	return code ? (int)failed(w, code, IBV_WC_LOC_PROT_ERR) : GO_ON;
 }
 
-/* How many READs and atomics the requester would have under way at once, this one first: those queued behind it, as far
- * as max_rd_atomic lets them start before the first is answered. */
+/* How many READs and atomics the requester would have under way at once, this one first: those
+ * queued behind it, as far as max_rd_atomic lets them start before the first is answered. */
 static uint32_t outstanding(const struct walk *w)
 {
 	struct nic_qp *qp = w->qp;
@@ -231,7 +247,8 @@ static uint32_t outstanding(const struct walk *w)
 
 	if (!reads_remote(w->wqe->opcode))
 		return 0;
-	for (uint64_t position = qp->sq_exec; position != qp->sq_tail && count < qp->attr.max_rd_atomic; position++) {
+	for (uint64_t position = qp->sq_exec;
+	     position != qp->sq_tail && count < qp->attr.max_rd_atomic; position++) {
 		const struct nic_swqe *wqe = qp_swqe(qp, position);
 
 		if (position != qp->sq_exec && wqe->send_flags & IBV_SEND_FENCE)
@@ -290,8 +307,8 @@ static int reach(struct walk *w)
 	return wait_until(w, nic_now() + ATTACH_POLL);
 }
 
-/* The receive fails: RC's responder reports it to both ends, UC and UD lose the message; the receive completes in error
- * and its QP goes to the error state. */
+/* The receive fails: RC's responder reports it to both ends, UC and UD lose the message; the
+ * receive completes in error and its QP goes to the error state. */
 static enum transport_outcome receive_fails(struct walk *w, enum cause_code code)
 {
 	bool too_short = code == CAUSE_RECEIVE_TOO_SHORT;
@@ -314,8 +331,9 @@ static enum transport_outcome receive_fails(struct walk *w, enum cause_code code
 	return failed(w, code, too_short ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR);
 }
 
-/* The event at the responder (specification 11.6.3.2): opcodes that the QP does not take are invalid requests; keys, misaligned
- * atomics, too many READs and wrong lengths are access violations, also where the NAK says invalid request. */
+/* The event at the responder (specification 11.6.3.2): opcodes that the QP does not take are
+ * invalid requests; keys, misaligned atomics, too many READs and wrong lengths are access
+ * violations, also where the NAK says invalid request. */
 static uint64_t event_flag(enum response response, uint32_t code)
 {
 	if (response == RESPONSE_NAK_OPERATION)
@@ -327,34 +345,40 @@ static uint64_t event_flag(enum response response, uint32_t code)
 static enum transport_outcome refused(struct walk *w, enum response response)
 {
 	if (w->qp->type != IBV_QPT_RC)
-		return dropped(w, w->cause.code == CAUSE_QP_ACCESS || response == RESPONSE_NAK_ACCESS ? CAUSE_DROP_ACCESS
-												      : w->cause.code);
+		return dropped(w,
+			       w->cause.code == CAUSE_QP_ACCESS || response == RESPONSE_NAK_ACCESS ?
+				       CAUSE_DROP_ACCESS :
+				       w->cause.code);
 	if (response == RESPONSE_BAD)
 		return failed(w, (enum cause_code)w->cause.code, IBV_WC_BAD_RESP_ERR);
-	responder_fail(&w->ts->peer->target, w->target_qp, w->target_state, event_flag(response, w->cause.code));
+	responder_fail(&w->ts->peer->target, w->target_qp, w->target_state,
+		       event_flag(response, w->cause.code));
 	return failed(w, (enum cause_code)w->cause.code,
-		      response == RESPONSE_NAK_ACCESS	 ? IBV_WC_REM_ACCESS_ERR
-		      : response == RESPONSE_NAK_INVALID ? IBV_WC_REM_INV_REQ_ERR
-							 : IBV_WC_REM_OP_ERR);
+		      response == RESPONSE_NAK_ACCESS  ? IBV_WC_REM_ACCESS_ERR :
+		      response == RESPONSE_NAK_INVALID ? IBV_WC_REM_INV_REQ_ERR :
+							 IBV_WC_REM_OP_ERR);
 }
 
 /* True once the receiver has posted anything. */
 static bool has_posted(const struct walk *w)
 {
 	const struct seg_qp *qp = w->target_qp;
-	const struct seg_rq *rq = qp->srq < 0 ? &qp->rq : &w->ts->peer->visitor.seg->srqs[qp->srq].rq;
+	const struct seg_rq *rq = qp->srq < 0 ? &qp->rq :
+						&w->ts->peer->visitor.seg->srqs[qp->srq].rq;
 
 	return atomic_load_explicit(&rq->tail, memory_order_relaxed);
 }
 
-/* No receive is posted. RC waits for what the responder's timer says; UC and UD wait a little, for a receiver that is
- * only slow, but not for one that does not come or never did. */
+/* No receive is posted. RC waits for what the responder's timer says; UC and UD wait a little, for
+ * a receiver that is only slow, but not for one that does not come or never did. */
 static enum transport_outcome not_ready(struct walk *w)
 {
 	uint64_t now = nic_now();
 
 	if (w->qp->type == IBV_QPT_RC) {
-		w->result->due = now + rnr_timer(atomic_load_explicit(&w->target_qp->min_rnr_timer, memory_order_relaxed));
+		w->result->timer = rnr_timer(
+			atomic_load_explicit(&w->target_qp->min_rnr_timer, memory_order_relaxed));
+		w->result->due = now + w->result->timer;
 		return TRANSPORT_RNR;
 	}
 	if (!has_posted(w))
@@ -370,16 +394,16 @@ static enum transport_outcome not_ready(struct walk *w)
 static enum cause_code check_remote_range(struct walk *w, uint64_t *va)
 {
 	struct nic_swqe *wqe = w->wqe;
-	uint32_t rights = wqe->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
-			  : is_atomic(wqe->opcode)	  ? IBV_ACCESS_REMOTE_ATOMIC
-							  : IBV_ACCESS_REMOTE_WRITE;
+	uint32_t rights = wqe->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ :
+			  is_atomic(wqe->opcode)	  ? IBV_ACCESS_REMOTE_ATOMIC :
+							    IBV_ACCESS_REMOTE_WRITE;
 
 	if (is_atomic(wqe->opcode) && wqe->remote_addr % 8) {
 		w->cause.addr = wqe->remote_addr;
 		return CAUSE_ATOMIC_ALIGNMENT;
 	}
-	return mr_check(w->ts->peer->visitor.seg, true, wqe->rkey, wqe->remote_addr, wqe->length, rights, w->target_qp->pd, va,
-			&w->cause);
+	return mr_check(w->ts->peer->visitor.seg, true, wqe->rkey, wqe->remote_addr, wqe->length,
+			rights, w->target_qp->pd, va, &w->cause);
 }
 
 /* Datagrams of several senders wait for each other, but not for one that stands still. */
@@ -403,14 +427,17 @@ static int aim(struct walk *w)
 
 		if (code) {
 			w->cause.code = code;
-			return refused(w, code == CAUSE_ATOMIC_ALIGNMENT ? RESPONSE_NAK_INVALID : RESPONSE_NAK_ACCESS);
+			return refused(w, code == CAUSE_ATOMIC_ALIGNMENT ? RESPONSE_NAK_INVALID :
+									   RESPONSE_NAK_ACCESS);
 		}
-		w->remote[w->remote_count++] = (struct iovec){.iov_base = (void *)(uintptr_t)va, .iov_len = w->length};
+		w->remote[w->remote_count++] =
+			(struct iovec){ .iov_base = (void *)(uintptr_t)va, .iov_len = w->length };
 	}
 	if (needs_receive(opcode) && !ts->taken) {
-		enum response response = responder_take(&ts->peer->target, w->target_qp, w->target_state, &w->request,
-							is_send(opcode) ? w->length : 0, keeps_order(w), &ts->receive,
-							&w->cause);
+		enum response response = responder_take(&ts->peer->target, w->target_qp,
+							w->target_state, &w->request,
+							is_send(opcode) ? w->length : 0,
+							keeps_order(w), &ts->receive, &w->cause);
 
 		if (response == RESPONSE_BUSY) {
 			if (!ts->busy_since)
@@ -427,8 +454,8 @@ static int aim(struct walk *w)
 		ts->paced_since = ts->busy_since = 0;
 	}
 	if (is_send(opcode)) {
-		enum cause_code code = responder_scatter(&ts->peer->target, &ts->receive, w->length, w->remote,
-							 &w->remote_count, &w->cause);
+		enum cause_code code = responder_scatter(&ts->peer->target, &ts->receive, w->length,
+							 w->remote, &w->remote_count, &w->cause);
 
 		if (code)
 			return receive_fails(w, code);
@@ -444,7 +471,8 @@ static enum transport_outcome delivered(struct walk *w)
 	enum ibv_wr_opcode opcode = w->wqe->opcode;
 
 	crash_point(DELIVERING);
-	uint64_t packets = w->wqe->length ? (w->wqe->length + w->request.mtu - 1) / w->request.mtu : 1;
+	uint64_t packets = w->wqe->length ? (w->wqe->length + w->request.mtu - 1) / w->request.mtu :
+					    1;
 	uint32_t psn = qp->sq_psn;
 
 	qp->sq_psn = (uint32_t)(psn + packets) & 0xffffff;
@@ -457,11 +485,13 @@ static enum transport_outcome delivered(struct walk *w)
 			.imm_data = has_imm(opcode) ? w->wqe->imm_data : 0,
 			.qp_num = w->request.dest_qpn,
 			.src_qp = w->request.src_qpn,
-			.wc_flags = (has_imm(opcode) ? IBV_WC_WITH_IMM : 0u) | (qp->type == IBV_QPT_UD ? IBV_WC_GRH : 0u),
+			.wc_flags = (has_imm(opcode) ? IBV_WC_WITH_IMM : 0u) |
+				    (qp->type == IBV_QPT_UD ? IBV_WC_GRH : 0u),
 			.sl = qp->type == IBV_QPT_UD ? w->wqe->ah.sl : qp->path.sl,
 		};
 
-		responder_complete(target, w->target_qp, &w->ts->receive, &cqe, w->wqe->send_flags & IBV_SEND_SOLICITED);
+		responder_complete(target, w->target_qp, &w->ts->receive, &cqe,
+				   w->wqe->send_flags & IBV_SEND_SOLICITED);
 	}
 	return TRANSPORT_DONE;
 }
@@ -485,17 +515,18 @@ static enum transport_outcome ask(struct walk *w)
 	struct transport_state *ts = w->ts;
 	struct nic_swqe *wqe = w->wqe;
 	uint64_t length = w->length - ts->done;
-	uint64_t patience =
-		w->qp->type == IBV_QPT_RC && w->qp->attr.timeout ? 4096ull << w->qp->attr.timeout : ASK_LIMIT;
+	uint64_t patience = w->qp->type == IBV_QPT_RC && w->qp->attr.timeout ?
+				    4096ull << w->qp->attr.timeout :
+				    ASK_LIMIT;
 	struct message message = {
 		.qpn = w->qp->qpn,
 		.dest_qpn = w->request.dest_qpn,
 		.pd = is_send(wqe->opcode) ? ts->receive.pd : w->target_qp->pd,
-		.op = is_send(wqe->opcode)			   ? ASSIST_SCATTER
-		      : wqe->opcode == IBV_WR_RDMA_READ		   ? ASSIST_READ
-		      : wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP   ? ASSIST_COMPARE_SWAP
-		      : wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? ASSIST_FETCH_ADD
-								   : ASSIST_WRITE,
+		.op = is_send(wqe->opcode)			 ? ASSIST_SCATTER :
+		      wqe->opcode == IBV_WR_RDMA_READ		 ? ASSIST_READ :
+		      wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP	 ? ASSIST_COMPARE_SWAP :
+		      wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? ASSIST_FETCH_ADD :
+								   ASSIST_WRITE,
 		.compare_add = wqe->compare_add,
 		.swap = wqe->swap,
 	};
@@ -508,7 +539,8 @@ static enum transport_outcome ask(struct walk *w)
 	message.length = length;
 	n = memory_slice(w->local, w->local_count, ts->done, length, local);
 	if (is_send(wqe->opcode)) {
-		/* The receive's SGEs in its keys' address space: the helper checks them again itself. */
+		/* The receive's SGEs in its keys' address space: the helper checks them again
+		 * itself. */
 		uint64_t skip = ts->done, left = length;
 
 		for (uint32_t i = 0; i < ts->receive.wqe->num_sge && i < NIC_MAX_SGE && left; i++) {
@@ -527,8 +559,10 @@ static enum transport_outcome ask(struct walk *w)
 			message.ranges[message.count++] = sge;
 		}
 	} else {
-		message.ranges[message.count++] = (struct ibv_sge){
-			.addr = wqe->remote_addr + ts->done, .length = (uint32_t)length, .lkey = wqe->rkey};
+		message.ranges[message.count++] =
+			(struct ibv_sge){ .addr = wqe->remote_addr + ts->done,
+					  .length = (uint32_t)length,
+					  .lkey = wqe->rkey };
 	}
 	ts->ask = assist_begin(w->qp->nic, ts->peer, w->qp->index, &message, local, n, &error);
 	if (!ts->ask) {
@@ -552,7 +586,8 @@ static enum transport_outcome ask(struct walk *w)
 	return wait_until(w, ts->ask_deadline);
 }
 
-/* The rest of a message whose memory is known: by copying ourselves or, where that is not possible, by asking. */
+/* The rest of a message whose memory is known: by copying ourselves or, where that is not possible,
+ * by asking. */
 static enum transport_outcome move(struct walk *w, uint64_t *budget)
 {
 	struct transport_state *ts = w->ts;
@@ -569,8 +604,9 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget)
 
 		uint32_t n = memory_slice(w->local, w->local_count, ts->done, part, local);
 		uint32_t m = memory_slice(w->remote, w->remote_count, ts->done, part, remote);
-		enum copy_result result = memory_copy(ts->peer, from_peer ? COPY_FROM_PEER : COPY_TO_PEER, local, n, remote, m,
-						      part, !from_peer && !is_send(w->wqe->opcode));
+		enum copy_result result =
+			memory_copy(ts->peer, from_peer ? COPY_FROM_PEER : COPY_TO_PEER, local, n,
+				    remote, m, part, !from_peer && !is_send(w->wqe->opcode));
 
 		if (result == COPY_REFUSED)
 			return ask(w);
@@ -591,11 +627,13 @@ static enum transport_outcome move_atomic(struct walk *w)
 	if (!peer->is_self)
 		return ask(w);
 	if (!assist_atomic(w->qp->nic, (uint64_t)(uintptr_t)w->remote[0].iov_base,
-			   w->wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? ASSIST_COMPARE_SWAP : ASSIST_FETCH_ADD,
+			   w->wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? ASSIST_COMPARE_SWAP :
+									 ASSIST_FETCH_ADD,
 			   w->wqe->compare_add, w->wqe->swap, &old))
 		return copy_failed(w, COPY_REMOTE_FAULT);
-	if (memory_copy(attach_self(w->qp->nic), COPY_TO_PEER, &(struct iovec){.iov_base = &old, .iov_len = sizeof(old)}, 1,
-			w->local, w->local_count, sizeof(old), false) != COPY_DONE)
+	if (memory_copy(attach_self(w->qp->nic), COPY_TO_PEER,
+			&(struct iovec){ .iov_base = &old, .iov_len = sizeof(old) }, 1, w->local,
+			w->local_count, sizeof(old), false) != COPY_DONE)
 		return failed(w, CAUSE_LOCAL_FAULT, IBV_WC_LOC_PROT_ERR);
 	return delivered(w);
 }
@@ -614,10 +652,11 @@ static enum transport_outcome take_answer(struct walk *w)
 		uint32_t n = memory_slice(w->local, w->local_count, ts->done, length, local);
 
 		if (is_atomic(w->wqe->opcode)) {
-			struct iovec value = {.iov_base = &ask->value, .iov_len = sizeof(ask->value)};
+			struct iovec value = { .iov_base = &ask->value,
+					       .iov_len = sizeof(ask->value) };
 
-			collected = memory_copy(attach_self(w->qp->nic), COPY_TO_PEER, &value, 1, local, n, sizeof(ask->value),
-						false) == COPY_DONE;
+			collected = memory_copy(attach_self(w->qp->nic), COPY_TO_PEER, &value, 1,
+						local, n, sizeof(ask->value), false) == COPY_DONE;
 		} else if (w->wqe->opcode == IBV_WR_RDMA_READ) {
 			collected = assist_collect(w->qp->nic, ask, local, n);
 		}
@@ -638,7 +677,8 @@ static enum transport_outcome take_answer(struct walk *w)
 	return ts->done == w->length ? delivered(w) : TRANSPORT_MORE;
 }
 
-/* Within a visit of the target: from here on until its end neither their queues nor any region, theirs or ours, goes. */
+/* Within a visit of the target: from here on until its end neither their queues nor any region,
+ * theirs or ours, goes. */
 static enum transport_outcome visit(struct walk *w, uint64_t *budget)
 {
 	struct transport_state *ts = w->ts;
@@ -650,8 +690,8 @@ static enum transport_outcome visit(struct walk *w, uint64_t *budget)
 	if (!w->target_qp)
 		return silence(w, CAUSE_PEER_QP_UNKNOWN);
 
-	enum response response =
-		responder_admit(&ts->peer->target, w->target_qp, &w->request, &w->target_state, &w->cause);
+	enum response response = responder_admit(&ts->peer->target, w->target_qp, &w->request,
+						 &w->target_state, &w->cause);
 
 	/* What was taken in another life of the QP was forgotten with it. */
 	if (ts->taken && ts->receive.life != nic_qp_life(w->target_state)) {
@@ -689,9 +729,10 @@ static enum transport_outcome walk(struct walk *w, uint64_t *budget)
 	if (ts->ask) {
 		switch (assist_state(nic, ts->ask)) {
 		case ASK_SENT:
-			/* An overdue answer costs a retry, but the request is not sent again: it may be done. */
-			return nic_now() < ts->ask_deadline ? wait_until(w, ts->ask_deadline)
-							    : silence(w, CAUSE_PEER_SILENT);
+			/* An overdue answer costs a retry, but the request is not sent again: it
+			 * may be done. */
+			return nic_now() < ts->ask_deadline ? wait_until(w, ts->ask_deadline) :
+							      silence(w, CAUSE_PEER_SILENT);
 		case ASK_LOST:
 			assist_end(nic, ts->ask);
 			ts->ask = NULL;
@@ -715,7 +756,7 @@ static enum transport_outcome walk(struct walk *w, uint64_t *budget)
 static enum transport_outcome execute(struct nic_qp *qp, struct nic_swqe *wqe, uint64_t *budget,
 				      struct transport_result *result)
 {
-	struct walk w = {.qp = qp, .wqe = wqe, .ts = qp->ts, .result = result};
+	struct walk w = { .qp = qp, .wqe = wqe, .ts = qp->ts, .result = result };
 	enum transport_outcome outcome = walk(&w, budget);
 
 	if (outcome == TRANSPORT_DONE || outcome == TRANSPORT_FAILED)
@@ -731,7 +772,8 @@ static void connect_qp(struct nic_qp *qp)
 		qp->ts = calloc(1, sizeof(*qp->ts));
 	if (qp->type == IBV_QPT_UD || !gid_is_local(&qp->path.dgid))
 		return;
-	qp->ts->peer = attach_get(qp->nic, qp->attr.dest_qp_num >> NIC_QPN_INDEX_BITS, ATTACH_WAIT, &why);
+	qp->ts->peer =
+		attach_get(qp->nic, qp->attr.dest_qp_num >> NIC_QPN_INDEX_BITS, ATTACH_WAIT, &why);
 	if (qp->ts->peer)
 		atomic_store(&qp->shared->peer_instance, qp->ts->peer->instance);
 }
@@ -770,7 +812,8 @@ static bool was_datagram_of(const struct peer *peer, uint32_t taker)
 }
 
 /* Which receives of a queue have completions that were not polled: these are whole. */
-static void mark_completed(struct nic *nic, const struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen)
+static void mark_completed(struct nic *nic, const struct nic_rq *rq, enum nic_ref_kind kind,
+			   uint32_t index, uint8_t *seen)
 {
 	for (uint32_t i = 0; i < nic->qps.fresh; i++) {
 		struct nic_qp *qp = nic_qp_get(nic, i);
@@ -783,9 +826,11 @@ static void mark_completed(struct nic *nic, const struct nic_rq *rq, enum nic_re
 	}
 }
 
-/* Receives that the dead process took for datagrams and did not complete become available again. What it took for a
- * connection stays with that connection's QP until the error state or RESET, as in hardware. */
-static void repair_queue(struct nic *nic, struct peer *peer, struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index)
+/* Receives that the dead process took for datagrams and did not complete become available again.
+ * What it took for a connection stays with that connection's QP until the error state or RESET, as
+ * in hardware. */
+static void repair_queue(struct nic *nic, struct peer *peer, struct nic_rq *rq,
+			 enum nic_ref_kind kind, uint32_t index)
 {
 	uint8_t *seen = NULL;
 

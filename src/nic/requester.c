@@ -8,7 +8,8 @@
 #include "nic/timing.h"
 #include "nic/visit.h"
 
-/* How long work that only waits for its turn is left to the program's own polling before the helper takes it. */
+/* How long work that only waits for its turn is left to the program's own polling before the helper
+ * takes it. */
 #define HELPER_DELAY 200000u /* ns */
 #define FLUSH_RETRY  100000u /* ns */
 #define BATCH	     16
@@ -83,7 +84,8 @@ static void count(struct nic_qp *qp, const struct nic_swqe *wqe)
 }
 
 /* Ends the WQE at the head of the send queue. */
-static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status status, uint32_t cause)
+static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status status,
+		     uint32_t cause)
 {
 	uint32_t slot = (uint32_t)(qp->sq_exec & ((1u << qp->sq_log2) - 1));
 
@@ -109,8 +111,8 @@ static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status
 	nic_cq_publish(qp->send_cq, NIC_REF_SQ, qp->index, slot, status != IBV_WC_SUCCESS);
 }
 
-/* A WQE failed: its completion, and what follows from it for the QP (specification 10.3.1: RC goes to the error state,
- * UC and UD to SQE). */
+/* A WQE failed: its completion, and what follows from it for the QP (specification 10.3.1: RC goes
+ * to the error state, UC and UD to SQE). */
 static void fail(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status status, uint32_t cause)
 {
 	complete(qp, wqe, status, cause);
@@ -125,7 +127,8 @@ static uint64_t ack_timeout(const struct nic_qp *qp)
 	return 4096ull << qp->attr.timeout;
 }
 
-static void no_response(struct nic_qp *qp, struct nic_swqe *wqe, const struct transport_result *result)
+static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
+			const struct transport_result *result)
 {
 	if (!qp->attr.timeout) { /* no timer: for ever (specification 9.7.6.1.3) */
 		qp->due = nic_now() + (100ull << 20);
@@ -138,22 +141,23 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe, const struct tr
 	counter_add(&qp->nic->seg->counters.local_ack_timeout_err, 1);
 
 	uint32_t cause = cause_record(nic_causes(qp->nic),
-				      &(struct cause){.code = result->cause,
-						      .error = IBV_WC_RETRY_EXC_ERR,
-						      .qpn = qp->qpn,
-						      .peer_qpn = qp->attr.dest_qp_num,
-						      .wr_id = wqe->wr_id,
-						      .wr_index = wqe->list_index,
-						      .opcode = wqe->opcode,
-						      .length = wqe->length,
-						      .state = qp->state,
-						      .limit = ack_timeout(qp),
-						      .count = qp->attr.retry_cnt + 1u});
+				      &(struct cause){ .code = result->cause,
+						       .error = IBV_WC_RETRY_EXC_ERR,
+						       .qpn = qp->qpn,
+						       .peer_qpn = qp->attr.dest_qp_num,
+						       .wr_id = wqe->wr_id,
+						       .wr_index = wqe->list_index,
+						       .opcode = wqe->opcode,
+						       .length = wqe->length,
+						       .state = qp->state,
+						       .limit = ack_timeout(qp),
+						       .count = qp->attr.retry_cnt + 1u });
 
 	fail(qp, wqe, IBV_WC_RETRY_EXC_ERR, cause);
 }
 
-static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe, const struct transport_result *result)
+static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
+			       const struct transport_result *result)
 {
 	if (qp->attr.rnr_retry == 7 || qp->rnr_left) { /* 7: for ever */
 		if (qp->attr.rnr_retry != 7)
@@ -163,23 +167,24 @@ static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe, const st
 	}
 	counter_add(&qp->nic->seg->counters.rnr_nak_retry_err, 1);
 
-	uint32_t cause = cause_record(nic_causes(qp->nic), &(struct cause){.code = CAUSE_RNR,
-									   .error = IBV_WC_RNR_RETRY_EXC_ERR,
-									   .qpn = qp->qpn,
-									   .peer_qpn = qp->attr.dest_qp_num,
-									   .wr_id = wqe->wr_id,
-									   .wr_index = wqe->list_index,
-									   .opcode = wqe->opcode,
-									   .length = wqe->length,
-									   .state = qp->state,
-									   .limit = result->due - nic_now(),
-									   .count = qp->attr.rnr_retry});
+	uint32_t cause = cause_record(nic_causes(qp->nic),
+				      &(struct cause){ .code = CAUSE_RNR,
+						       .error = IBV_WC_RNR_RETRY_EXC_ERR,
+						       .qpn = qp->qpn,
+						       .peer_qpn = qp->attr.dest_qp_num,
+						       .wr_id = wqe->wr_id,
+						       .wr_index = wqe->list_index,
+						       .opcode = wqe->opcode,
+						       .length = wqe->length,
+						       .state = qp->state,
+						       .limit = result->timer,
+						       .count = qp->attr.rnr_retry });
 
 	fail(qp, wqe, IBV_WC_RNR_RETRY_EXC_ERR, cause);
 }
 
-/* Completes with WR_FLUSH_ERR all that was received for and not delivered. Receives that a taker began and left (it died,
- * or the QP's errors made it stop) come before those that nobody took. */
+/* Completes with WR_FLUSH_ERR all that was received for and not delivered. Receives that a taker
+ * began and left (it died, or the QP's errors made it stop) come before those that nobody took. */
 static void flush_receives(struct nic_qp *qp)
 {
 	bool over = visits_over(qp->nic, 0, NULL);
@@ -194,7 +199,7 @@ static void flush_receives(struct nic_qp *qp)
 static void step(struct nic_qp *qp, uint64_t *budget)
 {
 	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_exec);
-	struct transport_result result = {0};
+	struct transport_result result = { 0 };
 
 	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE) {
 		complete(qp, wqe, IBV_WC_WR_FLUSH_ERR, CAUSE_FLUSHED);
@@ -263,8 +268,10 @@ void requester_run(struct nic_qp *qp)
 	uint64_t budget = REQUESTER_BUDGET;
 
 	while (qp->sq_exec != qp->sq_tail && may_execute(qp)) {
-		/* An initiator failed our receiving side: nothing more is sent. It may have been stopped before telling. */
-		if (atomic_load_explicit(&qp->shared->state, memory_order_acquire) & NIC_QP_RESP_ERROR) {
+		/* An initiator failed our receiving side: nothing more is sent. It may have been
+		 * stopped before telling. */
+		if (atomic_load_explicit(&qp->shared->state, memory_order_acquire) &
+		    NIC_QP_RESP_ERROR) {
 			struct target self = target_self(qp->nic);
 
 			attention_qp(&self, qp->index);
@@ -299,8 +306,9 @@ void requester_wake(struct nic_qp *qp)
 	pthread_mutex_unlock(&qp->lock);
 }
 
-/* Takes references to up to BATCH deferred QPs: those that complete into cq and may run now or, for the helper (no cq),
- * those that are due. The ones taken go to the end of the list, so that all get their turn. */
+/* Takes references to up to BATCH deferred QPs: those that complete into cq and may run now or, for
+ * the helper (no cq), those that are due. The ones taken go to the end of the list, so that all get
+ * their turn. */
 static int pick(struct nic *nic, struct nic_cq *cq, struct nic_qp **picked, uint64_t *next_due)
 {
 	uint64_t now = nic_now();

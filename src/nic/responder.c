@@ -15,7 +15,8 @@ struct seg_qp *responder_find(const struct target *target, uint32_t qpn, uint32_
 	uint32_t slots = atomic_load_explicit(&hdr->slot_count, memory_order_acquire);
 
 	for (uint32_t i = 0; i < slots && i < NIC_OWN_SLOTS; i++) {
-		if (atomic_load_explicit(&hdr->slots[i], memory_order_relaxed) == qpn >> NIC_QPN_INDEX_BITS) {
+		if (atomic_load_explicit(&hdr->slots[i], memory_order_relaxed) ==
+		    qpn >> NIC_QPN_INDEX_BITS) {
 			*index = i << NIC_QPN_INDEX_BITS | (qpn & ((1u << NIC_QPN_INDEX_BITS) - 1));
 			return &target->seg->qps[*index];
 		}
@@ -52,11 +53,13 @@ static uint32_t rights_of(enum ibv_wr_opcode opcode)
 }
 
 /* RC and UC: is this our peer, and does it speak of the same connection? */
-static enum response admit_connected(struct seg_qp *qp, const struct request *request, struct cause *c)
+static enum response admit_connected(struct seg_qp *qp, const struct request *request,
+				     struct cause *c)
 {
 	if (qp->dest_qpn != request->src_qpn)
 		return say(c, CAUSE_PEER_NOT_CONNECTED, RESPONSE_NONE);
-	/* Whose life the QP is connected to is fixed at RTR or, if the process did not answer then, by its first message. */
+	/* Whose life the QP is connected to is fixed at RTR or, if the process did not answer then,
+	 * by its first message. */
 	uint64_t instance = atomic_load_explicit(&qp->peer_instance, memory_order_relaxed);
 
 	if (!instance)
@@ -81,13 +84,15 @@ static enum response admit_connected(struct seg_qp *qp, const struct request *re
 		c->region_access = access;
 		return say(c, CAUSE_QP_ACCESS, RESPONSE_NAK_INVALID);
 	}
-	/* Packets of another size than the path MTU are only right when the message fits into one. */
+	/* Packets of another size than the path MTU are only right when the message fits into
+	 * one. */
 	c->limit = qp->path_mtu;
 	c->value = request->mtu;
 	if (qp->path_mtu != request->mtu &&
 	    request->length > (qp->path_mtu < request->mtu ? qp->path_mtu : request->mtu))
 		return say(c, CAUSE_MTU_MISMATCH,
-			   request->opcode == IBV_WR_RDMA_READ ? RESPONSE_BAD : RESPONSE_NAK_INVALID);
+			   request->opcode == IBV_WR_RDMA_READ ? RESPONSE_BAD :
+								 RESPONSE_NAK_INVALID);
 	if (rights & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC) &&
 	    request->outstanding > qp->max_dest_rd_atomic) {
 		c->limit = qp->max_dest_rd_atomic;
@@ -103,8 +108,8 @@ static uint32_t index_of(const struct target *target, const struct seg_qp *qp)
 	return (uint32_t)(qp - target->seg->qps);
 }
 
-enum response responder_admit(const struct target *target, struct seg_qp *qp, const struct request *request, uint64_t *admitted,
-			      struct cause *c)
+enum response responder_admit(const struct target *target, struct seg_qp *qp,
+			      const struct request *request, uint64_t *admitted, struct cause *c)
 {
 	uint64_t word = atomic_load_explicit(&qp->state, memory_order_acquire);
 	enum ibv_qp_state state = word & 0xff;
@@ -118,16 +123,20 @@ enum response responder_admit(const struct target *target, struct seg_qp *qp, co
 	if ((word >> 8 & 0xff) != qp_type_code(request->type))
 		return say(c, CAUSE_PEER_QP_TYPE, RESPONSE_NONE);
 	if (word & NIC_QP_RESP_ERROR)
-		attention_qp(target, index_of(target, qp)); /* who set it may have been stopped before telling */
+		attention_qp(target,
+			     index_of(target,
+				      qp)); /* who set it may have been stopped before telling */
 	if (word & NIC_QP_RESP_ERROR || state < IBV_QPS_RTR || state == IBV_QPS_ERR)
 		return say(c, CAUSE_PEER_QP_STATE, RESPONSE_NONE);
 	if (request->type == IBV_QPT_UD)
-		return qp->qkey == request->qkey ? RESPONSE_ACK : say(c, CAUSE_DROP_QKEY, RESPONSE_NONE);
+		return qp->qkey == request->qkey ? RESPONSE_ACK :
+						   say(c, CAUSE_DROP_QKEY, RESPONSE_NONE);
 	return admit_connected(qp, request, c);
 }
 
-enum response responder_take(const struct target *target, struct seg_qp *qp, uint64_t state, const struct request *request,
-			     uint64_t length, bool in_order, struct receive *receive, struct cause *c)
+enum response responder_take(const struct target *target, struct seg_qp *qp, uint64_t state,
+			     const struct request *request, uint64_t length, bool in_order,
+			     struct receive *receive, struct cause *c)
 {
 	struct nic_segment *seg = target->seg;
 	struct seg_srq *srq = qp->srq >= 0 ? &seg->srqs[qp->srq] : NULL;
@@ -141,9 +150,11 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 
 	uint64_t need = request->type == IBV_QPT_RC || srq ? 0 : length;
 
-	switch (rq_take(seg, receive->rq, srq ? 0 : receive->life, request->src_qpn, need, in_order && !srq,
-			&receive->taken)) {
+	switch (rq_take(seg, receive->rq, srq ? 0 : receive->life, request->src_qpn, need,
+			in_order && !srq, &receive->taken)) {
 	case RQ_TOO_SHORT:
+		c->limit = rq_wqe(seg, receive->rq, receive->taken.slot)->room;
+		c->value = length;
 		return say(c, CAUSE_DROP_TOO_LONG, RESPONSE_NONE);
 	case RQ_EMPTY:
 		return say(c, CAUSE_RNR, RESPONSE_RNR);
@@ -154,13 +165,15 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 	}
 	receive->wqe = rq_wqe(seg, receive->rq, receive->taken.slot);
 	if (srq) {
-		/* seq_cst: pairs with nic_srq_arm_limit(), which arms and then looks at the head. */
+		/* seq_cst: pairs with nic_srq_arm_limit(), which arms and then looks at the
+		 * head. */
 		uint32_t limit = atomic_load(&receive->rq->limit);
 
 		if (limit & NIC_LIMIT_FIRED)
 			attention_srq(target, (uint32_t)qp->srq);
 		else if (receive->taken.left < limit) {
-			atomic_compare_exchange_strong(&receive->rq->limit, &limit, NIC_LIMIT_FIRED);
+			atomic_compare_exchange_strong(&receive->rq->limit, &limit,
+						       NIC_LIMIT_FIRED);
 			crash_point(LIMIT_FIRED);
 			attention_srq(target, (uint32_t)qp->srq);
 		}
@@ -168,8 +181,9 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 	return RESPONSE_ACK;
 }
 
-enum cause_code responder_scatter(const struct target *target, const struct receive *receive, uint64_t length,
-				  struct iovec *iov, uint32_t *count, struct cause *c)
+enum cause_code responder_scatter(const struct target *target, const struct receive *receive,
+				  uint64_t length, struct iovec *iov, uint32_t *count,
+				  struct cause *c)
 {
 	const struct nic_rwqe *wqe = receive->wqe;
 	uint64_t left = length, room = 0;
@@ -185,10 +199,12 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 		room += sge->length;
 		if (!part)
 			continue;
-		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE, receive->pd, &va, c))
+		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE,
+			     receive->pd, &va, c))
 			return CAUSE_RECEIVE_BAD_SGE;
 
-		iov[(*count)++] = (struct iovec){.iov_base = (void *)(uintptr_t)va, .iov_len = part};
+		iov[(*count)++] =
+			(struct iovec){ .iov_base = (void *)(uintptr_t)va, .iov_len = part };
 		left -= part;
 	}
 	if (left) {
@@ -199,8 +215,8 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 	return CAUSE_NONE;
 }
 
-void responder_complete(const struct target *target, struct seg_qp *qp, const struct receive *receive,
-			const struct nic_cqe *cqe, bool solicited)
+void responder_complete(const struct target *target, struct seg_qp *qp,
+			const struct receive *receive, const struct nic_cqe *cqe, bool solicited)
 {
 	enum nic_ref_kind kind = receive->srq >= 0 ? NIC_REF_SRQ : NIC_REF_RQ;
 	uint32_t index = receive->srq >= 0 ? (uint32_t)receive->srq : index_of(target, qp);
@@ -209,8 +225,8 @@ void responder_complete(const struct target *target, struct seg_qp *qp, const st
 	if (cq_publish(target->seg, qp->recv_cq, kind, index, receive->taken.slot,
 		       solicited || cqe->status != IBV_WC_SUCCESS) != CQ_PUBLISHED)
 		attention_cq(target, qp->recv_cq);
-	if (kind == NIC_REF_RQ && (atomic_load_explicit(&qp->state, memory_order_relaxed) >> 8 & 0xff) ==
-					  qp_type_code(IBV_QPT_UD))
+	if (kind == NIC_REF_RQ && (atomic_load_explicit(&qp->state, memory_order_relaxed) >> 8 &
+				   0xff) == qp_type_code(IBV_QPT_UD))
 		rq_done(target->seg, receive->rq, receive->taken.position);
 }
 
@@ -234,7 +250,8 @@ void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t sta
 	}
 }
 
-void responder_established(const struct target *target, struct seg_qp *qp, uint64_t state, uint32_t psn, uint32_t next_psn)
+void responder_established(const struct target *target, struct seg_qp *qp, uint64_t state,
+			   uint32_t psn, uint32_t next_psn)
 {
 	/* A datagram's PSN means nothing to its receiver, and UC takes up any. */
 	if ((state >> 8 & 0xff) == qp_type_code(IBV_QPT_RC))
@@ -242,16 +259,18 @@ void responder_established(const struct target *target, struct seg_qp *qp, uint6
 	else if ((state >> 8 & 0xff) == qp_type_code(IBV_QPT_UC))
 		atomic_store(&qp->epsn, next_psn);
 	crash_point(EPSN_MOVED);
-	if ((state & 0xff) == IBV_QPS_RTR && !(state & NIC_QP_COMM_EST) && add_flag(qp, state, NIC_QP_COMM_EST))
+	if ((state & 0xff) == IBV_QPS_RTR && !(state & NIC_QP_COMM_EST) &&
+	    add_flag(qp, state, NIC_QP_COMM_EST))
 		attention_qp(target, index_of(target, qp));
 }
 
 uint64_t rnr_timer(uint32_t code)
 {
 	/* In units of 10 us. */
-	static const uint32_t table[32] = {65536, 1,   2,   3,   4,   6,   8,    12,   16,   24,   32,
-					   48,	  64,  96,  128, 192, 256, 384,  512,  768,  1024, 1536,
-					   2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+	static const uint32_t table[32] = { 65536, 1,	 2,    3,     4,     6,	    8,	   12,
+					    16,	   24,	 32,   48,    64,    96,    128,   192,
+					    256,   384,	 512,  768,   1024,  1536,  2048,  3072,
+					    4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152 };
 
 	return table[code & 31] * 10000ull;
 }

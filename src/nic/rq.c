@@ -18,12 +18,14 @@
 #define STATE_SHIFT 15
 #define SLOT_MASK   0x7fffu
 
-/* nic_rwqe.cqe.reserved: the CQE is written. Tells a reference that a late taker publishes from a real one. */
+/* nic_rwqe.cqe.reserved: the CQE is written. Tells a reference that a late taker publishes from a
+ * real one. */
 #define COMPLETED 1u
 
 static uint64_t make_word(uint64_t lap, uint32_t taker, enum nic_fifo_state state, uint32_t slot)
 {
-	return (lap & LAP_MASK) << LAP_SHIFT | (uint64_t)taker << TAKER_SHIFT | (uint64_t)state << STATE_SHIFT | slot;
+	return (lap & LAP_MASK) << LAP_SHIFT | (uint64_t)taker << TAKER_SHIFT |
+	       (uint64_t)state << STATE_SHIFT | slot;
 }
 
 static uint64_t word_lap(uint64_t word)
@@ -46,12 +48,14 @@ static uint64_t rq_lap(const struct seg_rq *rq, uint64_t position)
 	return position >> rq->log2 & LAP_MASK;
 }
 
-static _Atomic uint64_t *rq_word(struct nic_segment *seg, const struct seg_rq *rq, uint64_t position)
+static _Atomic uint64_t *rq_word(struct nic_segment *seg, const struct seg_rq *rq,
+				 uint64_t position)
 {
 	return (_Atomic uint64_t *)seg_at(seg, rq->fifo) + (position & ((1ull << rq->log2) - 1));
 }
 
-int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint32_t max_sge, struct nic_rq *rq)
+int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint32_t max_sge,
+		  struct nic_rq *rq)
 {
 	uint32_t log2 = 0;
 
@@ -65,7 +69,8 @@ int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint3
 		log2++;
 	shared->log2 = log2;
 	shared->max_sge = max_sge;
-	shared->stride = (uint32_t)((sizeof(struct nic_rwqe) + max_sge * sizeof(struct ibv_sge) + NIC_CACHE_LINE - 1) &
+	shared->stride = (uint32_t)((sizeof(struct nic_rwqe) + max_sge * sizeof(struct ibv_sge) +
+				     NIC_CACHE_LINE - 1) &
 				    ~(NIC_CACHE_LINE - 1u));
 	/* Words of lap 0 in state 0 are not available. */
 	rq->fifo_length = sizeof(uint64_t) << log2;
@@ -108,8 +113,8 @@ static void publish_slot(struct nic_rq *rq, uint32_t slot)
 	_Atomic uint64_t *at = rq_word(rq->nic->seg, shared, tail);
 	uint64_t old = atomic_load_explicit(at, memory_order_relaxed);
 
-	/* Who took the slot that this word named is forgotten by the FIFO from now on: remember it if that slot is not back
-	 * yet (an SRQ's slots come back in any order). */
+	/* Who took the slot that this word named is forgotten by the FIFO from now on: remember it
+	 * if that slot is not back yet (an SRQ's slots come back in any order). */
 	if (word_state(old) == NIC_FIFO_TAKEN && rq->slots[old & SLOT_MASK].posted &&
 	    rq->slots[old & SLOT_MASK].position + (1ull << shared->log2) == tail)
 		rq->slots[old & SLOT_MASK].taker = word_taker(old);
@@ -117,14 +122,17 @@ static void publish_slot(struct nic_rq *rq, uint32_t slot)
 	rq->slots[slot].taker = 0;
 	rq->slots[slot].position = tail;
 	/* Release: the taker's acquire load of the word sees the WQE. */
-	atomic_store_explicit(at, make_word(rq_lap(shared, tail), rq->life, NIC_FIFO_AVAILABLE, slot), memory_order_release);
+	atomic_store_explicit(at,
+			      make_word(rq_lap(shared, tail), rq->life, NIC_FIFO_AVAILABLE, slot),
+			      memory_order_release);
 	crash_point(RQ_POSTED);
 	atomic_store_explicit(&shared->tail, tail + 1, memory_order_release);
 }
 
-int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr, uint32_t qpn, enum cause_code full)
+int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr,
+		uint32_t qpn, enum cause_code full)
 {
-	struct cause cause = {.qpn = qpn};
+	struct cause cause = { .qpn = qpn };
 
 	pthread_mutex_lock(&rq->lock);
 	for (; wr; wr = wr->next, cause.wr_index++) {
@@ -189,8 +197,10 @@ void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited)
 	pthread_mutex_lock(&rq->lock);
 	rq->free_count = 0;
 	for (uint32_t slot = 0; slot < rq->max_wr; slot++) {
-		uint64_t word = atomic_load(rq_word(rq->nic->seg, rq->shared, rq->slots[slot].position));
-		bool available = word_state(word) == NIC_FIFO_AVAILABLE && (word & SLOT_MASK) == slot;
+		uint64_t word =
+			atomic_load(rq_word(rq->nic->seg, rq->shared, rq->slots[slot].position));
+		bool available = word_state(word) == NIC_FIFO_AVAILABLE &&
+				 (word & SLOT_MASK) == slot;
 		bool begun = rq->slots[slot].posted && !available &&
 			     rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved != COMPLETED;
 
@@ -210,8 +220,8 @@ void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited)
 	pthread_mutex_unlock(&rq->lock);
 }
 
-enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life, uint32_t taker, uint64_t need,
-		       bool in_order, struct rq_taken *taken)
+enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life, uint32_t taker,
+		       uint64_t need, bool in_order, struct rq_taken *taken)
 {
 	for (;;) {
 		uint64_t head = atomic_load_explicit(&rq->head, memory_order_acquire);
@@ -221,7 +231,8 @@ enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life
 		if (!word_state(word) || word_lap(word) == ((rq_lap(rq, head) - 1) & LAP_MASK))
 			return RQ_EMPTY; /* not posted yet, this lap */
 		if (word_lap(word) != rq_lap(rq, head) || word_state(word) != NIC_FIFO_AVAILABLE) {
-			/* Taken by one who has not moved the head yet; perhaps even posted anew since. */
+			/* Taken by one who has not moved the head yet; perhaps even posted anew
+			 * since. */
 			atomic_compare_exchange_strong(&rq->head, &head, head + 1);
 			continue;
 		}
@@ -231,20 +242,26 @@ enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life
 		uint32_t slot = word & SLOT_MASK;
 
 		if (in_order && head) {
-			uint64_t before = atomic_load_explicit(rq_word(seg, rq, head - 1), memory_order_acquire);
+			uint64_t before = atomic_load_explicit(rq_word(seg, rq, head - 1),
+							       memory_order_acquire);
 
-			if (word_state(before) == NIC_FIFO_TAKEN && word_lap(before) == rq_lap(rq, head - 1))
+			if (word_state(before) == NIC_FIFO_TAKEN &&
+			    word_lap(before) == rq_lap(rq, head - 1))
 				return RQ_BUSY;
 		}
-		if (need && rq_wqe(seg, rq, slot)->room < need)
+		if (need && rq_wqe(seg, rq, slot)->room < need) {
+			taken->slot = slot;
 			return RQ_TOO_SHORT;
-		if (!atomic_compare_exchange_strong(at, &word, make_word(rq_lap(rq, head), taker, NIC_FIFO_TAKEN, slot)))
+		}
+		if (!atomic_compare_exchange_strong(
+			    at, &word, make_word(rq_lap(rq, head), taker, NIC_FIFO_TAKEN, slot)))
 			continue;
 		crash_point(RQ_TAKEN);
 		*taken = (struct rq_taken){
 			.position = head,
 			.slot = slot,
-			.left = (uint32_t)(atomic_load_explicit(&rq->tail, memory_order_relaxed) - (head + 1)),
+			.left = (uint32_t)(atomic_load_explicit(&rq->tail, memory_order_relaxed) -
+					   (head + 1)),
 		};
 		atomic_compare_exchange_strong(&rq->head, &head, head + 1);
 		return RQ_TAKEN;
@@ -259,8 +276,9 @@ void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position)
 
 	/* Unless its slot is back and the word names another already. */
 	if (word_lap(word) == rq_lap(rq, position) && word_state(word) == NIC_FIFO_TAKEN)
-		atomic_compare_exchange_strong(
-			at, &word, make_word(word_lap(word), word_taker(word), NIC_FIFO_DONE, word & SLOT_MASK));
+		atomic_compare_exchange_strong(at, &word,
+					       make_word(word_lap(word), word_taker(word),
+							 NIC_FIFO_DONE, word & SLOT_MASK));
 }
 
 uint32_t rq_available(const struct seg_rq *rq)
@@ -291,7 +309,8 @@ uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot)
 
 		if (rq->slots[slot].taker)
 			taker = rq->slots[slot].taker;
-		else if (word_lap(word) == rq_lap(rq->shared, position) && word_state(word) == NIC_FIFO_TAKEN)
+		else if (word_lap(word) == rq_lap(rq->shared, position) &&
+			 word_state(word) == NIC_FIFO_TAKEN)
 			taker = word_taker(word);
 	}
 	pthread_mutex_unlock(&rq->lock);

@@ -7,7 +7,8 @@
 
 #include "nic/visit.h"
 
-int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_sge, struct nic_srq *srq)
+int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
+		   struct nic_srq *srq)
 {
 	int64_t index = table_alloc(&nic->srqs, NULL, NIC_MAX_SRQ);
 
@@ -54,17 +55,25 @@ int nic_srq_destroy(struct nic_srq *srq)
 static void raise_limit(struct nic_srq *srq)
 {
 	if (srq->events)
-		nic_event_raise(srq->events, &(struct ibv_async_event){.element.srq = srq->handle,
-								       .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
+		nic_event_raise(srq->events, &(struct ibv_async_event){
+						     .element.srq = srq->handle,
+						     .event_type = IBV_EVENT_SRQ_LIMIT_REACHED });
 }
 
 int nic_srq_arm_limit(struct nic_srq *srq, uint32_t limit)
 {
 	if (nic_is_orphan(srq->nic))
 		return EIO;
-	if (limit > srq->rq.max_wr)
+	if (limit > srq->rq.max_wr) {
+		cause_record(nic_causes(srq->nic), &(struct cause){ .code = CAUSE_SRQ_LIMIT,
+								    .error = EINVAL,
+								    .qpn = srq->index,
+								    .limit = srq->rq.max_wr,
+								    .value = limit });
 		return EINVAL;
-	/* seq_cst: pairs with responder_take(), which moves the head and then looks at the limit. */
+	}
+	/* seq_cst: pairs with responder_take(), which moves the head and then looks at the
+	 * limit. */
 	if (atomic_exchange(&srq->shared->rq.limit, limit) & NIC_LIMIT_FIRED)
 		raise_limit(srq);
 	/* Armed above what is there already: the event is due at once. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What carries a QP's messages: chosen per QP at RTR, or per datagram, once for both directions. Called with the QP's
- * lock held.
+ * What carries a QP's messages: chosen per QP at RTR, or per datagram, once for both directions.
+ * Called with the QP's lock held.
  */
 #ifndef UROCE_NIC_TRANSPORT_H
 #define UROCE_NIC_TRANSPORT_H
@@ -25,14 +25,17 @@ struct transport_result {
 	uint32_t status; /* enum ibv_wc_status */
 	uint32_t cause;	 /* enum cause_code */
 	uint64_t due;	 /* CLOCK_MONOTONIC ns */
+	uint64_t timer;	 /* RNR: how long the responder tells to wait, ns */
 };
 
 struct transport {
-	/* At RTR. Never fails and never waits long for the other end: who is not there is found out when sending. */
+	/* At RTR. Never fails and never waits long for the other end: who is not there is found out
+	 * when sending. */
 	void (*connect)(struct nic_qp *qp);
 	/* At RESET and destroy. */
 	void (*disconnect)(struct nic_qp *qp);
-	/* Executes, or goes on executing, the WQE at the head of the send queue; moves at most *budget bytes. */
+	/* Executes, or goes on executing, the WQE at the head of the send queue; moves at most
+	 * *budget bytes. */
 	enum transport_outcome (*execute)(struct nic_qp *qp, struct nic_swqe *wqe, uint64_t *budget,
 					  struct transport_result *result);
 	/* Gives up the WQE that execute began (flush, error). */

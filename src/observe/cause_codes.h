@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The codes of causes: CAUSE(name, number, text). Numbers are what ibv_wc.vendor_err shows: never reuse one. */
+/* The codes of causes: CAUSE(name, number, text). Numbers are what ibv_wc.vendor_err shows: never
+ * reuse one. */
 
 /* Local checks of a work request */
 CAUSE(LKEY_UNKNOWN, 1, "the SGE's lkey names no memory region of this process")
 CAUSE(LKEY_IS_RKEY, 2, "the SGE's lkey is an rkey")
 CAUSE(LKEY_DEREGISTERED, 3, "the SGE's lkey names a region that was deregistered")
 CAUSE(LKEY_BOUNDS, 4, "the SGE reaches outside its memory region")
-CAUSE(LKEY_PD, 5, "the SGE's memory region belongs to another protection domain than the queue pair")
+CAUSE(LKEY_PD, 5,
+      "the SGE's memory region belongs to another protection domain than the queue pair")
 CAUSE(LKEY_ACCESS, 6, "the SGE's memory region lacks IBV_ACCESS_LOCAL_WRITE")
-CAUSE(LOCAL_FAULT, 7, "memory of a registered region is no longer mapped, or no longer accessible, in this process")
+CAUSE(LOCAL_FAULT, 7,
+      "memory of a registered region is no longer mapped, or no longer accessible, in this process")
 CAUSE(MESSAGE_TOO_LONG, 8, "the message is longer than the port's max_msg_sz")
 CAUSE(UD_TOO_LONG, 9, "the UD message is longer than the path MTU")
 CAUSE(NO_INITIATOR_DEPTH, 10, "RDMA READ or atomic on a queue pair whose max_rd_atomic is 0")
@@ -20,14 +23,17 @@ CAUSE(RKEY_UNKNOWN, 20, "the rkey names no memory region of the remote process")
 CAUSE(RKEY_IS_LKEY, 21, "the rkey is an lkey")
 CAUSE(RKEY_DEREGISTERED, 22, "the rkey names a region that was deregistered")
 CAUSE(RKEY_BOUNDS, 23, "the remote address range reaches outside the memory region")
-CAUSE(RKEY_PD, 24, "the memory region belongs to another protection domain than the remote queue pair")
+CAUSE(RKEY_PD, 24,
+      "the memory region belongs to another protection domain than the remote queue pair")
 CAUSE(RKEY_ACCESS, 25, "the remote memory region does not grant this access")
 CAUSE(QP_ACCESS, 26, "the remote queue pair's qp_access_flags do not allow this operation")
-CAUSE(REMOTE_FAULT, 27, "memory of the remote region is no longer mapped, or no longer accessible, in its process")
+CAUSE(REMOTE_FAULT, 27,
+      "memory of the remote region is no longer mapped, or no longer accessible, in its process")
 CAUSE(ATOMIC_ALIGNMENT, 28, "the remote address of an atomic is not a multiple of 8")
 CAUSE(RECEIVE_TOO_SHORT, 29, "the message is longer than the receive buffer posted for it")
 CAUSE(RECEIVE_BAD_SGE, 30, "an SGE of the remote receive request is not valid")
-CAUSE(RESPONDER_DEPTH, 31, "more RDMA READs and atomics outstanding than the remote max_dest_rd_atomic")
+CAUSE(RESPONDER_DEPTH, 31,
+      "more RDMA READs and atomics outstanding than the remote max_dest_rd_atomic")
 CAUSE(MTU_MISMATCH, 32, "the two ends disagree about the path MTU")
 CAUSE(PSN_MISMATCH, 33, "the first PSN sent is not the one that the other end expects")
 CAUSE(RNR, 34, "no receive request was posted at the other end, until rnr_retry was used up")
@@ -41,13 +47,17 @@ CAUSE(PEER_QP_STATE, 43, "the queue pair at the other end is not in RTR or RTS")
 CAUSE(PEER_QP_UNKNOWN, 44, "the process at the other end has no such queue pair")
 CAUSE(PEER_NOT_CONNECTED, 45, "the queue pair at the other end is not connected to this one")
 CAUSE(PEER_GID, 46, "the two ends disagree about their GIDs")
-CAUSE(PEER_OTHER_USER, 47, "the process at the other end belongs to another user: no shared memory with it")
+CAUSE(PEER_OTHER_USER, 47,
+      "the process at the other end belongs to another user: no shared memory with it")
 CAUSE(PEER_OTHER_VERSION, 48, "the process at the other end runs another version of uroce")
-CAUSE(NO_WIRE, 49, "the destination GID is not an address of this host, and this build has no wire transport")
+CAUSE(NO_WIRE, 49,
+      "the destination GID is not an address of this host, and this build has no wire transport")
 CAUSE(ATTACH_FAILED, 50, "the process at the other end could not be attached")
 CAUSE(PEER_QP_TYPE, 51, "the queue pair at the other end is of another type")
-CAUSE(NO_DESCRIPTORS, 52, "no file descriptors are left, here or at the other end, to attach with (ulimit -n)")
-CAUSE(NO_ADDRESS_SPACE, 53, "no address space is left, here or at the other end, to map a peer's segment in (ulimit -v)")
+CAUSE(NO_DESCRIPTORS, 52,
+      "no file descriptors are left, here or at the other end, to attach with (ulimit -n)")
+CAUSE(NO_ADDRESS_SPACE, 53,
+      "no address space is left, here or at the other end, to map a peer's segment in (ulimit -v)")
 
 /* Flushes and consequences */
 CAUSE(FLUSHED, 60, "flushed: the queue pair was already in the error state")
@@ -79,7 +89,8 @@ CAUSE(MODIFY_TRANSITION, 120, "no such transition between queue pair states")
 CAUSE(MODIFY_MISSING, 121, "an attribute that the transition requires is missing")
 CAUSE(MODIFY_SUPERFLUOUS, 122, "an attribute that the transition does not allow was given")
 CAUSE(MODIFY_VALUE, 123, "an attribute's value is out of range")
-CAUSE(NO_GRH, 124, "RoCE needs a GRH: set is_global, and sgid_index to 0 or to that of another address of this host")
+CAUSE(NO_GRH, 124,
+      "RoCE needs a GRH: set is_global, and sgid_index to 0 or to that of another address of this host")
 CAUSE(BAD_SGID_INDEX, 125, "the GID table has no entry at this sgid_index")
 CAUSE(BAD_DGID, 126, "the destination GID is zero")
 CAUSE(MODIFY_CUR_STATE, 127, "cur_qp_state is not the queue pair's state")
@@ -90,6 +101,7 @@ CAUSE(OBJECT_TABLE_FULL, 133, "no free entry in the device's table of such objec
 CAUSE(NO_MEMORY, 134, "not enough memory")
 CAUSE(NOT_SUPPORTED, 135, "not supported by this device")
 CAUSE(BUSY, 136, "the object is in use")
+CAUSE(SRQ_LIMIT, 137, "the limit is above the shared receive queue's size")
 CAUSE(REG_UNMAPPED, 140, "part of the range is not mapped")
 CAUSE(REG_NOT_WRITABLE, 141, "part of the range is not writable, but write access was asked for")
 CAUSE(REG_ACCESS, 142, "access flags that do not go together")

@@ -33,6 +33,18 @@ check-long: check-build
 	@echo "== long tests"
 	@scripts/check $(BUILD) -C long -L long
 
+# Random rounds of death and standstill: half an hour.
+check-faults-long: check-build
+	@scripts/check $(BUILD) -C long -L long -R '^faults\.'
+
+# Our own programs, built with sanitizers into a directory of its own.
+check-asan: SANITIZE = address,undefined
+check-tsan: SANITIZE = thread
+check-asan check-tsan:
+	@scripts/need build run check
+	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-$@ CMAKE_FLAGS=-DUROCE_SANITIZE=$(SANITIZE)
+	@scripts/check $(BUILD)-$@ -L 'unit|abi|verify|faults'
+
 check-build:
 	@scripts/need build run check
 	@echo "== build"
@@ -41,4 +53,4 @@ check-build:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-build clean
+.PHONY: all configure install demo check check-long check-faults-long check-asan check-tsan check-build clean

@@ -26,8 +26,8 @@ static void ask_free(struct nic *nic, struct ask *ask)
 	free(ask);
 }
 
-struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct message *message, const struct iovec *local,
-			 uint32_t local_count, int *error)
+struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct message *message,
+			 const struct iovec *local, uint32_t local_count, int *error)
 {
 	static _Atomic uint64_t last_id;
 	struct ask *ask = calloc(1, sizeof(*ask));
@@ -48,7 +48,8 @@ struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct
 	}
 	*error = EFAULT;
 	if (carries_payload(message->op) &&
-	    pwritev(nic->seg_fd, local, (int)local_count, (off_t)ask->bounce) != (ssize_t)message->length) {
+	    pwritev(nic->seg_fd, local, (int)local_count, (off_t)ask->bounce) !=
+		    (ssize_t)message->length) {
 		ask_free(nic, ask);
 		return NULL;
 	}
@@ -79,9 +80,11 @@ enum ask_state assist_state(struct nic *nic, struct ask *ask)
 	return state;
 }
 
-bool assist_collect(struct nic *nic, struct ask *ask, const struct iovec *local, uint32_t local_count)
+bool assist_collect(struct nic *nic, struct ask *ask, const struct iovec *local,
+		    uint32_t local_count)
 {
-	return preadv(nic->seg_fd, local, (int)local_count, (off_t)ask->bounce) == (ssize_t)ask->length;
+	return preadv(nic->seg_fd, local, (int)local_count, (off_t)ask->bounce) ==
+	       (ssize_t)ask->length;
 }
 
 void assist_end(struct nic *nic, struct ask *ask)
@@ -168,7 +171,8 @@ void assist_forget(struct nic *nic, struct peer *peer)
 	pthread_mutex_unlock(&nic->assist_lock);
 }
 
-bool assist_atomic(struct nic *nic, uint64_t va, enum assist_op op, uint64_t compare_add, uint64_t swap, uint64_t *old)
+bool assist_atomic(struct nic *nic, uint64_t va, enum assist_op op, uint64_t compare_add,
+		   uint64_t swap, uint64_t *old)
 {
 	pthread_mutex_lock(&nic->atomic_lock);
 	bool done = memory_read_own(nic, va, old, WORD);
@@ -199,7 +203,8 @@ static uint32_t rights_of(uint32_t op)
 }
 
 /* The last word last: a program may be spinning on it. */
-static bool fill(int fd, const struct iovec *pieces, uint32_t count, uint64_t offset, uint64_t length, bool ordered)
+static bool fill(int fd, const struct iovec *pieces, uint32_t count, uint64_t offset,
+		 uint64_t length, bool ordered)
 {
 	uint64_t end = (uint64_t)(uintptr_t)pieces[0].iov_base + length;
 	uint64_t tail = ordered ? end % WORD ? end % WORD : WORD : 0;
@@ -216,18 +221,19 @@ static bool fill(int fd, const struct iovec *pieces, uint32_t count, uint64_t of
 	return preadv(fd, pieces, (int)count, (off_t)offset) == (ssize_t)length;
 }
 
-void assist_serve(struct nic *nic, struct peer *peer, const struct message *message, struct message *answer)
+void assist_serve(struct nic *nic, struct peer *peer, const struct message *message,
+		  struct message *answer)
 {
 	struct iovec pieces[NIC_MAX_SGE];
-	struct cause c = {.peer_qpn = message->qpn, .qpn = message->dest_qpn};
+	struct cause c = { .peer_qpn = message->qpn, .qpn = message->dest_qpn };
 	bool atomic = message->op == ASSIST_COMPARE_SWAP || message->op == ASSIST_FETCH_ADD;
 	bool done = true;
 	uint64_t total = 0, va = 0;
 
 	answer->id = message->id;
 	answer->status = CAUSE_ATTACH_FAILED;
-	if (!message->count || message->count > NIC_MAX_SGE || message->length > ASSIST_CHUNK || !message->length ||
-	    message->bounce > peer->size - message->length)
+	if (!message->count || message->count > NIC_MAX_SGE || message->length > ASSIST_CHUNK ||
+	    !message->length || message->bounce > peer->size - message->length)
 		return;
 	crash_point(ASK_SERVING);
 	/* Deregistration waits for this lock: afterwards nothing here touches the region. */
@@ -236,22 +242,25 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 	for (uint32_t i = 0; i < message->count && !answer->status; i++) {
 		const struct ibv_sge *range = &message->ranges[i];
 
-		answer->status = mr_check(nic->seg, message->op != ASSIST_SCATTER, range->lkey, range->addr, range->length,
-					  rights_of(message->op), message->pd, &va, &c);
-		pieces[i] = (struct iovec){.iov_base = (void *)(uintptr_t)va, .iov_len = range->length};
+		answer->status = mr_check(nic->seg, message->op != ASSIST_SCATTER, range->lkey,
+					  range->addr, range->length, rights_of(message->op),
+					  message->pd, &va, &c);
+		pieces[i] = (struct iovec){ .iov_base = (void *)(uintptr_t)va,
+					    .iov_len = range->length };
 		total += range->length;
 	}
 	if (!answer->status && total != message->length)
 		answer->status = CAUSE_ATTACH_FAILED;
 	if (!answer->status) {
 		if (atomic)
-			done = assist_atomic(nic, va, message->op, message->compare_add, message->swap, &answer->value);
+			done = assist_atomic(nic, va, message->op, message->compare_add,
+					     message->swap, &answer->value);
 		else if (message->op == ASSIST_READ)
-			done = pwritev(peer->visitor.seg_fd, pieces, (int)message->count, (off_t)message->bounce) ==
-			       (ssize_t)message->length;
+			done = pwritev(peer->visitor.seg_fd, pieces, (int)message->count,
+				       (off_t)message->bounce) == (ssize_t)message->length;
 		else
-			done = fill(peer->visitor.seg_fd, pieces, message->count, message->bounce, message->length,
-				    message->op == ASSIST_WRITE);
+			done = fill(peer->visitor.seg_fd, pieces, message->count, message->bounce,
+				    message->length, message->op == ASSIST_WRITE);
 		if (!done)
 			answer->status = CAUSE_REMOTE_FAULT;
 	}

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Assistance: the target's helper copies, or calculates an atomic, in its own process's memory. The way that always works.
+ * Assistance: the target's helper copies, or calculates an atomic, in its own process's memory. The
+ * way that always works.
  *
- * Payload goes through bounce memory in the requester's segment. It is not used again before the answer has come, or the
- * connection ended: until then the target's helper may be reading or writing it.
+ * Payload goes through bounce memory in the requester's segment. It is not used again before the
+ * answer has come, or the connection ended: until then the target's helper may be reading or
+ * writing it.
  */
 #ifndef UROCE_LOCAL_ASSIST_H
 #define UROCE_LOCAL_ASSIST_H
@@ -23,7 +25,7 @@ struct ask {
 	enum ask_state state;
 	bool abandoned;
 	uint64_t id;
-	uint32_t qp;	 /* index, to be woken */
+	uint32_t qp; /* index, to be woken */
 	enum assist_op op;
 	uint64_t bounce; /* offset, 0: none */
 	uint64_t length;
@@ -33,15 +35,16 @@ struct ask {
 };
 
 /*
- * Sends a request; message has op, ranges, length and what the operation needs. The payload of a write comes from the
- * local pieces. NULL when it could not be sent: *error is EFAULT (local memory), ENOMEM, EAGAIN (ask again later) or
- * ECONNRESET (the peer is gone).
+ * Sends a request; message has op, ranges, length and what the operation needs. The payload of a
+ * write comes from the local pieces. NULL when it could not be sent: *error is EFAULT (local
+ * memory), ENOMEM, EAGAIN (ask again later) or ECONNRESET (the peer is gone).
  */
-struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct message *message, const struct iovec *local,
-			 uint32_t local_count, int *error);
+struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct message *message,
+			 const struct iovec *local, uint32_t local_count, int *error);
 enum ask_state assist_state(struct nic *nic, struct ask *ask);
 /* After ASK_ANSWERED of a read: the bytes into local memory; false on a fault. */
-bool assist_collect(struct nic *nic, struct ask *ask, const struct iovec *local, uint32_t local_count);
+bool assist_collect(struct nic *nic, struct ask *ask, const struct iovec *local,
+		    uint32_t local_count);
 /* Ends a request, in whatever state. */
 void assist_end(struct nic *nic, struct ask *ask);
 
@@ -51,10 +54,12 @@ void assist_lost(struct nic *nic, struct peer *peer);
 void assist_forget(struct nic *nic, struct peer *peer);
 
 /* Helper: does what a peer asks for. */
-void assist_serve(struct nic *nic, struct peer *peer, const struct message *message, struct message *answer);
+void assist_serve(struct nic *nic, struct peer *peer, const struct message *message,
+		  struct message *answer);
 
-/* An atomic on 8 bytes of our own memory. All atomics of a process go through here, one after the other: they are atomic
- * with respect to each other (IBV_ATOMIC_HCA). False on a fault. */
-bool assist_atomic(struct nic *nic, uint64_t va, enum assist_op op, uint64_t compare_add, uint64_t swap, uint64_t *old);
+/* An atomic on 8 bytes of our own memory. All atomics of a process go through here, one after the
+ * other: they are atomic with respect to each other (IBV_ATOMIC_HCA). False on a fault. */
+bool assist_atomic(struct nic *nic, uint64_t va, enum assist_op op, uint64_t compare_add,
+		   uint64_t swap, uint64_t *old);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attaching. See attach.h; the order of steps and what a crash in between leaves: docs/protocols.md. */
+/* Attaching. See attach.h; the order of steps and what a crash in between leaves:
+ * docs/protocols.md. */
 #include "local/attach.h"
 
 #include <errno.h>
@@ -22,18 +23,20 @@
 #include "nic/crash.h"
 #include "nic/life.h"
 
-#define BACKLOG	    128
-#define SUSPICION   1000000000ull /* ns: for how long a lock may outlive its process's sockets */
-#define ACCEPT_PAUSE 10000000ull	  /* ns: until connections are looked at again that could not be accepted */
-#define MAX_ASKED   16		  /* answers that surely fit into a socket's buffer */
+#define BACKLOG	  128
+#define SUSPICION 1000000000ull /* ns: for how long a lock may outlive its process's sockets */
+#define ACCEPT_PAUSE \
+	10000000ull  /* ns: until connections are looked at again that could not be accepted */
+#define MAX_ASKED 16 /* answers that surely fit into a socket's buffer */
 
 enum endpoint_kind { LISTENING, ACCEPTED, CONNECTED };
 
 struct endpoint {
 	enum endpoint_kind kind;
 	int fd;
-	uint32_t slot;	   /* LISTENING: ours; CONNECTED: theirs */
-	struct peer *peer; /* whose process is at the other end, once it is known; holds a reference */
+	uint32_t slot; /* LISTENING: ours; CONNECTED: theirs */
+	struct peer
+		*peer; /* whose process is at the other end, once it is known; holds a reference */
 	struct list of_attach;
 };
 
@@ -42,8 +45,10 @@ struct attach {
 	pthread_cond_t resolved; /* an attempt has ended */
 	struct peer *by_slot[NIC_SLOTS];
 	struct endpoint *attempts[NIC_SLOTS]; /* HELLO sent, no answer yet */
-	uint64_t accept_again; /* helper: when, after accepting was refused (CLOCK_MONOTONIC ns); 0: it was not */
-	enum cause_code refusals[NIC_SLOTS];  /* how the last attempt ended, until somebody has read it */
+	/* helper: when, after accepting was refused (CLOCK_MONOTONIC ns); 0: it was not */
+	uint64_t accept_again;
+	enum cause_code
+		refusals[NIC_SLOTS]; /* how the last attempt ended, until somebody has read it */
 	struct list peers, endpoints, suspects; /* suspects: struct suspect */
 	struct peer self;
 };
@@ -70,10 +75,11 @@ struct peer *attach_self(struct nic *nic)
 }
 
 /* NULL with errno. */
-static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, int fd, uint32_t slot)
+static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, int fd,
+				     uint32_t slot)
 {
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
-	struct epoll_event event = {.events = EPOLLIN, .data.ptr = endpoint};
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = endpoint };
 
 	if (!endpoint)
 		return NULL;
@@ -91,7 +97,8 @@ static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, i
 static int claim_slot(struct nic *nic, uint32_t n)
 {
 	struct attach *attach = nic->attach;
-	/* Where to begin looking differs from process to process, so that a QPN is slow to be reused. */
+	/* Where to begin looking differs from process to process, so that a QPN is slow to be
+	 * reused. */
 	uint32_t start = (uint32_t)(nic->seg->hdr.instance % (NIC_SLOTS - 1));
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int error = ENOSPC;
@@ -155,7 +162,7 @@ int attach_start(struct nic *nic)
 	list_init(&attach->endpoints);
 	list_init(&attach->suspects);
 	attach->self = (struct peer){
-		.visitor = {.seg = nic->seg, .seg_fd = -1},
+		.visitor = { .seg = nic->seg, .seg_fd = -1 },
 		.target = target_self(nic),
 		.instance = nic->seg->hdr.instance,
 		.pid = getpid(),
@@ -207,7 +214,10 @@ void attach_stop(struct nic *nic)
 	list_for_each_safe(node, tmp, &attach->peers) {
 		struct peer *peer = list_entry(node, struct peer, of_attach);
 
-		if (nic_is_orphan(nic)) { /* its mapping was not inherited, and who uses the structure may still look */
+		if (nic_is_orphan(
+			    /* its mapping was not inherited, and who uses the structure may
+			     * still look */
+			    nic)) {
 			close(peer->visitor.seg_fd);
 			close(peer->target.doorbell);
 		} else {
@@ -228,9 +238,9 @@ static int send_message(int fd, const struct message *message, const int *fds, i
 	union {
 		char bytes[CMSG_SPACE(2 * sizeof(int))];
 		struct cmsghdr align;
-	} control = {0};
-	struct iovec iov = {.iov_base = (void *)message, .iov_len = sizeof(*message)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	} control = { 0 };
+	struct iovec iov = { .iov_base = (void *)message, .iov_len = sizeof(*message) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	if (count) {
 		msg.msg_control = control.bytes;
@@ -243,19 +253,24 @@ static int send_message(int fd, const struct message *message, const int *fds, i
 		cmsg->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
 		memcpy(CMSG_DATA(cmsg), fds, (size_t)count * sizeof(int));
 	}
-	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*message) ? 0 : errno ? errno : EIO;
+	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*message) ? 0 :
+	       errno									   ? errno :
+											     EIO;
 }
 
-/* Receives one; fds: two, -1 where none came. 0; EAGAIN; ECONNRESET at the end; EPROTO for what is no message. */
+/* Receives one; fds: two, -1 where none came. 0; EAGAIN; ECONNRESET at the end; EPROTO for what is
+ * no message. */
 static int receive_message(int fd, struct message *message, int *fds)
 {
 	union {
 		char bytes[CMSG_SPACE(2 * sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct iovec iov = {.iov_base = message, .iov_len = sizeof(*message)};
-	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+	struct iovec iov = { .iov_base = message, .iov_len = sizeof(*message) };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control.bytes,
+			      .msg_controllen = sizeof(control.bytes) };
 	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	int got = 0;
 
@@ -306,16 +321,18 @@ static struct message introduction(struct nic *nic, enum message_type type)
 }
 
 /* Maps a segment whose owner cannot make our accesses fail: it is sealed against shrinking. */
-static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance, enum cause_code *why)
+static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance,
+				       enum cause_code *why)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 
-	if (fstat(fd, &st) || seals < 0 || !(seals & F_SEAL_SHRINK) || (uint64_t)st.st_size != size ||
-	    size < sizeof(struct nic_segment))
+	if (fstat(fd, &st) || seals < 0 || !(seals & F_SEAL_SHRINK) ||
+	    (uint64_t)st.st_size != size || size < sizeof(struct nic_segment))
 		return NULL;
 
-	struct nic_segment *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	struct nic_segment *seg =
+		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
 	if (seg == MAP_FAILED) {
 		if (errno == ENOMEM)
@@ -323,22 +340,25 @@ static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance,
 		return NULL;
 	}
 	madvise(seg, size, MADV_DONTFORK);
-	if (seg->hdr.magic != NIC_MAGIC || seg->hdr.version != NIC_LAYOUT_VERSION || seg->hdr.instance != instance) {
+	if (seg->hdr.magic != NIC_MAGIC || seg->hdr.version != NIC_LAYOUT_VERSION ||
+	    seg->hdr.instance != instance) {
 		munmap(seg, size);
 		return NULL;
 	}
 	return seg;
 }
 
-/* Lock held. The peer that an introduction names, made if it is new; the descriptors are its or closed. */
-static struct peer *know(struct nic *nic, const struct message *message, int *fds, pid_t pid, enum cause_code *why)
+/* Lock held. The peer that an introduction names, made if it is new; the descriptors are its or
+ * closed. */
+static struct peer *know(struct nic *nic, const struct message *message, int *fds, pid_t pid,
+			 enum cause_code *why)
 {
 	struct attach *attach = nic->attach;
 
 	*why = CAUSE_ATTACH_FAILED;
 	if (message->instance == nic->seg->hdr.instance) {
-		/* Ourselves, by a slot that we had not entered yet. Closing a copy of our segment's descriptor would end our
-		 * life lock, so it is never sent to ourselves. */
+		/* Ourselves, by a slot that we had not entered yet. Closing a copy of our segment's
+		 * descriptor would end our life lock, so it is never sent to ourselves. */
 		close_fds(fds);
 		return &attach->self;
 	}
@@ -369,7 +389,7 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 	}
 	peer->visitor.seg = seg;
 	peer->visitor.seg_fd = fds[0];
-	peer->target = (struct target){.seg = seg, .doorbell = fds[1]};
+	peer->target = (struct target){ .seg = seg, .doorbell = fds[1] };
 	peer->instance = message->instance;
 	peer->size = message->size;
 	peer->primary_slot = message->primary_slot;
@@ -378,7 +398,8 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 	list_init(&peer->asks);
 	atomic_store(&peer->cma, memory_probe(peer));
 	list_add_tail(&attach->peers, &peer->of_attach);
-	/* From here on our waits for visits look at this process too: before it gets our segment in the answer. */
+	/* From here on our waits for visits look at this process too: before it gets our segment in
+	 * the answer. */
 	visitor_add(nic, &peer->visitor);
 	return peer;
 }
@@ -405,7 +426,8 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0) {
-		*why = errno == EMFILE || errno == ENFILE ? CAUSE_NO_DESCRIPTORS : CAUSE_ATTACH_FAILED;
+		*why = errno == EMFILE || errno == ENFILE ? CAUSE_NO_DESCRIPTORS :
+							    CAUSE_ATTACH_FAILED;
 		return;
 	}
 	if (connect(fd, (struct sockaddr *)&address, length)) {
@@ -417,7 +439,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 
 	/* Sent before the helper can find the endpoint: afterwards it alone may free it. */
 	struct message hello = introduction(nic, MESSAGE_HELLO);
-	bool sent = !send_message(fd, &hello, (int[]){nic->seg_fd, nic->doorbell}, 2);
+	bool sent = !send_message(fd, &hello, (int[]){ nic->seg_fd, nic->doorbell }, 2);
 
 	crash_point(HELLO_SENT);
 	struct endpoint *endpoint = sent ? endpoint_add(nic, CONNECTED, fd, slot) : NULL;
@@ -435,7 +457,8 @@ struct peer *attach_get(struct nic *nic, uint32_t slot, uint64_t wait, enum caus
 {
 	struct attach *attach = nic->attach;
 	uint64_t deadline = nic_now() + wait;
-	struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u), .tv_nsec = (long)(deadline % 1000000000u)};
+	struct timespec until = { .tv_sec = (time_t)(deadline / 1000000000u),
+				  .tv_nsec = (long)(deadline % 1000000000u) };
 	struct peer *peer;
 
 	*why = CAUSE_PEER_ABSENT;
@@ -462,7 +485,8 @@ struct peer *attach_get(struct nic *nic, uint32_t slot, uint64_t wait, enum caus
 			if (*why)
 				break;
 		}
-		if (!wait || pthread_cond_timedwait(&attach->resolved, &attach->lock, &until) == ETIMEDOUT) {
+		if (!wait ||
+		    pthread_cond_timedwait(&attach->resolved, &attach->lock, &until) == ETIMEDOUT) {
 			*why = CAUSE_NONE;
 			break;
 		}
@@ -498,8 +522,9 @@ static void endpoint_close(struct nic *nic, struct endpoint *endpoint, enum caus
 			assist_lost(nic, peer);
 		}
 		if (suspect) {
-			*suspect = (struct suspect){.peer = peer, .until = nic_now() + SUSPICION};
-			list_add_tail(&attach->suspects, &suspect->node); /* takes over the endpoint's reference */
+			*suspect = (struct suspect){ .peer = peer, .until = nic_now() + SUSPICION };
+			list_add_tail(&attach->suspects,
+				      &suspect->node); /* takes over the endpoint's reference */
 		}
 	}
 	free(endpoint);
@@ -510,19 +535,21 @@ static void listen_to_slots(struct nic *nic, bool look)
 {
 	list_for_each(node, &nic->attach->endpoints) {
 		struct endpoint *endpoint = list_entry(node, struct endpoint, of_attach);
-		struct epoll_event event = {.events = look ? EPOLLIN : 0, .data.ptr = endpoint};
+		struct epoll_event event = { .events = look ? EPOLLIN : 0, .data.ptr = endpoint };
 
 		if (endpoint->kind == LISTENING)
 			epoll_ctl(nic->epoll, EPOLL_CTL_MOD, endpoint->fd, &event);
 	}
 }
 
-/* There is no descriptor left, or the like: a connection waits and cannot be taken, so epoll would wake us for ever. */
+/* There is no descriptor left, or the like: a connection waits and cannot be taken, so epoll would
+ * wake us for ever. */
 static void accept_later(struct nic *nic)
 {
 	struct attach *attach = nic->attach;
 
-	cause_record(nic_causes(nic), &(struct cause){.code = CAUSE_NO_DESCRIPTORS, .error = errno});
+	cause_record(nic_causes(nic),
+		     &(struct cause){ .code = CAUSE_NO_DESCRIPTORS, .error = errno });
 	pthread_mutex_lock(&attach->lock);
 	listen_to_slots(nic, false);
 	attach->accept_again = nic_now() + ACCEPT_PAUSE;
@@ -545,10 +572,11 @@ static void accept_one(struct nic *nic, struct endpoint *listening)
 }
 
 /* HELLO: look who it is, know it, answer with who we are. */
-static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint, const struct message *hello, int *fds)
+static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint,
+			       const struct message *hello, int *fds)
 {
 	struct message answer = introduction(nic, MESSAGE_WELCOME);
-	struct ucred cred = {0};
+	struct ucred cred = { 0 };
 	socklen_t length = sizeof(cred);
 	enum cause_code why = CAUSE_NONE;
 	struct peer *peer = NULL;
@@ -569,9 +597,10 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint, const
 		send_message(endpoint->fd, &answer, NULL, 0);
 		return why;
 	}
-	/* Its slots are entered when it is READY: before that its waits for visits would not look at us. */
+	/* Its slots are entered when it is READY: before that its waits for visits would not look
+	 * at us. */
 	crash_point(PEER_KNOWN);
-	if (send_message(endpoint->fd, &answer, (int[]){nic->seg_fd, nic->doorbell}, 2))
+	if (send_message(endpoint->fd, &answer, (int[]){ nic->seg_fd, nic->doorbell }, 2))
 		return CAUSE_ATTACH_FAILED;
 	crash_point(WELCOME_SENT);
 	endpoint->peer = peer;
@@ -580,10 +609,11 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint, const
 }
 
 /* WELCOME: the answer to our HELLO. */
-static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint, const struct message *message, int *fds)
+static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint,
+				const struct message *message, int *fds)
 {
 	struct attach *attach = nic->attach;
-	struct ucred cred = {0};
+	struct ucred cred = { 0 };
 	socklen_t length = sizeof(cred);
 	enum cause_code why = CAUSE_NONE;
 	struct peer *peer = NULL;
@@ -628,13 +658,16 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 	if (error == EAGAIN)
 		return false;
 	pthread_mutex_lock(&nic->attach->lock);
-	if (!error && !endpoint->peer && endpoint->kind == ACCEPTED && message.type == MESSAGE_HELLO) {
+	if (!error && !endpoint->peer && endpoint->kind == ACCEPTED &&
+	    message.type == MESSAGE_HELLO) {
 		refusal = welcome(nic, endpoint, &message, fds);
 		error = refusal != CAUSE_NONE;
-	} else if (!error && !endpoint->peer && endpoint->kind == CONNECTED && message.type == MESSAGE_WELCOME) {
+	} else if (!error && !endpoint->peer && endpoint->kind == CONNECTED &&
+		   message.type == MESSAGE_WELCOME) {
 		refusal = welcomed(nic, endpoint, &message, fds);
 		error = refusal != CAUSE_NONE;
-	} else if (!error && endpoint->peer && endpoint->kind == ACCEPTED && message.type == MESSAGE_READY) {
+	} else if (!error && endpoint->peer && endpoint->kind == ACCEPTED &&
+		   message.type == MESSAGE_READY) {
 		close_fds(fds);
 		enter_slots(nic->attach, endpoint->peer);
 		pthread_cond_broadcast(&nic->attach->resolved);
@@ -680,7 +713,8 @@ void attach_serve(struct nic *nic, struct endpoint *endpoint)
 		;
 }
 
-/* A process has ended: nobody finds it any more, and what it may have left half done is repaired. Lock held. */
+/* A process has ended: nobody finds it any more, and what it may have left half done is repaired.
+ * Lock held. */
 static void declare_dead(struct nic *nic, struct peer *peer)
 {
 	struct attach *attach = nic->attach;
@@ -715,7 +749,8 @@ uint64_t attach_bury(struct nic *nic)
 		bool dead = atomic_load(&peer->dead);
 
 		if (!dead && life_is_alive(peer->visitor.seg_fd)) {
-			if (nic_now() < suspect->until) { /* its descriptors are being closed one by one */
+			if (nic_now() <
+			    suspect->until) { /* its descriptors are being closed one by one */
 				uint64_t soon = nic_now() + 1000000;
 
 				if (soon < next)

@@ -28,7 +28,8 @@ static uint16_t checksum(const uint8_t *bytes, size_t length)
 void grh_write(uint8_t grh[GRH_BYTES], const struct nic_ah *ah, uint64_t length)
 {
 	/* The payload is padded to words on the wire. */
-	uint16_t bytes = (uint16_t)(UDP_BYTES + BTH_BYTES + DETH_BYTES + ((length + 3) & ~3ull) + ICRC_BYTES);
+	uint16_t bytes = (uint16_t)(UDP_BYTES + BTH_BYTES + DETH_BYTES + ((length + 3) & ~3ull) +
+				    ICRC_BYTES);
 
 	memset(grh, 0, GRH_BYTES);
 	if (gid_is_ipv4(&ah->dgid)) {
@@ -52,9 +53,10 @@ void grh_write(uint8_t grh[GRH_BYTES], const struct nic_ah *ah, uint64_t length)
 		return;
 	}
 
-	struct ip6_hdr ip6 = {0};
+	struct ip6_hdr ip6 = { 0 };
 
-	ip6.ip6_flow = htonl(6u << 28 | (uint32_t)ah->traffic_class << 20 | (ah->flow_label & 0xfffff));
+	ip6.ip6_flow =
+		htonl(6u << 28 | (uint32_t)ah->traffic_class << 20 | (ah->flow_label & 0xfffff));
 	ip6.ip6_plen = htons(bytes);
 	ip6.ip6_nxt = IPPROTO_UDP;
 	ip6.ip6_hlim = ah->hop_limit ? ah->hop_limit : 64;

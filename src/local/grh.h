@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The 40 bytes before a received datagram, as RoCE v2 delivers them (RoCE v2 annex A17): the IPv6 header that the packet
- * had or, for IPv4, 20 unused bytes and the IPv4 header.
+ * The 40 bytes before a received datagram, as RoCE v2 delivers them (RoCE v2 annex A17): the IPv6
+ * header that the packet had or, for IPv4, 20 unused bytes and the IPv4 header.
  */
 #ifndef UROCE_LOCAL_GRH_H
 #define UROCE_LOCAL_GRH_H

@@ -36,9 +36,11 @@ enum { GO_ON = -1 };
 
 struct transport_state {
 	struct peer *peer; /* RC, UC: from when it is reachable; UD: while a message is under way */
-	uint64_t attach_since; /* since when it cannot be attached, or asked for assistance; 0: not so */
+	/* since when it cannot be attached, or asked for assistance; 0: not so */
+	uint64_t attach_since;
 	uint64_t busy_since; /* UD: since when another datagram is being received; 0: it is not */
-	uint64_t paced_since; /* since when the receiver has been found empty at every look; 0: the last one was taken */
+	/* since when the receiver has been found empty at every look; 0: the last one was taken */
+	uint64_t paced_since;
 	/* The message under way */
 	bool taken; /* receive is valid */
 	struct receive receive;

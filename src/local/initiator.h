@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The local transport: the initiator's thread walks the message through the target's segment (nic/responder.h) and moves
- * the payload (local/memory.h, local/assist.h). Its entry points are local_transport (nic/transport.h) and these.
+ * The local transport: the initiator's thread walks the message through the target's segment
+ * (nic/responder.h) and moves the payload (local/memory.h, local/assist.h). Its entry points are
+ * local_transport (nic/transport.h) and these.
  */
 #ifndef UROCE_LOCAL_INITIATOR_H
 #define UROCE_LOCAL_INITIATOR_H

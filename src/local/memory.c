@@ -11,7 +11,8 @@
 
 #define WORD 8u
 
-uint32_t memory_slice(const struct iovec *pieces, uint32_t count, uint64_t offset, uint64_t length, struct iovec *slice)
+uint32_t memory_slice(const struct iovec *pieces, uint32_t count, uint64_t offset, uint64_t length,
+		      struct iovec *slice)
 {
 	uint32_t n = 0;
 
@@ -24,7 +25,8 @@ uint32_t memory_slice(const struct iovec *pieces, uint32_t count, uint64_t offse
 
 		if (part > length)
 			part = length;
-		slice[n++] = (struct iovec){.iov_base = (uint8_t *)pieces[i].iov_base + offset, .iov_len = part};
+		slice[n++] = (struct iovec){ .iov_base = (uint8_t *)pieces[i].iov_base + offset,
+					     .iov_len = part };
 		length -= part;
 		offset = 0;
 	}
@@ -34,21 +36,25 @@ uint32_t memory_slice(const struct iovec *pieces, uint32_t count, uint64_t offse
 static bool is_reachable(const struct iovec *pieces, uint32_t count, bool write)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		if (vma_check((uint64_t)(uintptr_t)pieces[i].iov_base, pieces[i].iov_len, write) != VMA_OK)
+		if (vma_check((uint64_t)(uintptr_t)pieces[i].iov_base, pieces[i].iov_len, write) !=
+		    VMA_OK)
 			return false;
 	}
 	return true;
 }
 
 /* By cross memory attach. */
-static enum copy_result copy_by_cma(struct peer *peer, enum copy_direction direction, const struct iovec *local,
-				    uint32_t local_count, const struct iovec *remote, uint32_t remote_count, uint64_t length)
+static enum copy_result copy_by_cma(struct peer *peer, enum copy_direction direction,
+				    const struct iovec *local, uint32_t local_count,
+				    const struct iovec *remote, uint32_t remote_count,
+				    uint64_t length)
 {
 	ssize_t n;
 
 	if (!atomic_load_explicit(&peer->cma, memory_order_relaxed))
 		return COPY_REFUSED;
-	/* The PID could name another program by now, after an exec or its reuse: then the life lock is gone too. */
+	/* The PID could name another program by now, after an exec or its reuse: then the life lock
+	 * is gone too. */
 	if (!peer->is_self && !life_is_alive(peer->visitor.seg_fd))
 		return COPY_GONE;
 	if (direction == COPY_TO_PEER)
@@ -63,15 +69,19 @@ static enum copy_result copy_by_cma(struct peer *peer, enum copy_direction direc
 		atomic_store_explicit(&peer->cma, false, memory_order_relaxed);
 		return COPY_REFUSED;
 	}
-	/* EFAULT, or fewer bytes because the rest faulted: on whose side? An exec takes the memory before it drops the lock. */
+	/* EFAULT, or fewer bytes because the rest faulted: on whose side? An exec takes the memory
+	 * before it drops the lock. */
 	if (!peer->is_self && !memory_probe(peer))
 		return COPY_GONE;
-	return is_reachable(local, local_count, direction == COPY_FROM_PEER) ? COPY_REMOTE_FAULT : COPY_LOCAL_FAULT;
+	return is_reachable(local, local_count, direction == COPY_FROM_PEER) ? COPY_REMOTE_FAULT :
+									       COPY_LOCAL_FAULT;
 }
 
-/* The process's own memory without CMA: through the page cache of a piece of the segment, which faults the same way. */
-static enum copy_result copy_own(struct nic *nic, const struct iovec *from, uint32_t from_count, const struct iovec *to,
-				 uint32_t to_count, uint64_t length, enum copy_result from_fault, enum copy_result to_fault)
+/* The process's own memory without CMA: through the page cache of a piece of the segment, which
+ * faults the same way. */
+static enum copy_result copy_own(struct nic *nic, const struct iovec *from, uint32_t from_count,
+				 const struct iovec *to, uint32_t to_count, uint64_t length,
+				 enum copy_result from_fault, enum copy_result to_fault)
 {
 	uint64_t bounce = arena_alloc(&nic->arena, length);
 	enum copy_result result = COPY_DONE;
@@ -86,10 +96,12 @@ static enum copy_result copy_own(struct nic *nic, const struct iovec *from, uint
 	return result;
 }
 
-static enum copy_result copy(struct peer *peer, enum copy_direction direction, const struct iovec *local, uint32_t local_count,
+static enum copy_result copy(struct peer *peer, enum copy_direction direction,
+			     const struct iovec *local, uint32_t local_count,
 			     const struct iovec *remote, uint32_t remote_count, uint64_t length)
 {
-	enum copy_result result = copy_by_cma(peer, direction, local, local_count, remote, remote_count, length);
+	enum copy_result result =
+		copy_by_cma(peer, direction, local, local_count, remote, remote_count, length);
 
 	if (result != COPY_REFUSED || !peer->is_self) {
 		if (result == COPY_DONE)
@@ -97,20 +109,23 @@ static enum copy_result copy(struct peer *peer, enum copy_direction direction, c
 		return result;
 	}
 	if (direction == COPY_TO_PEER)
-		return copy_own(peer->target.nic, local, local_count, remote, remote_count, length, COPY_LOCAL_FAULT,
-				COPY_REMOTE_FAULT);
-	return copy_own(peer->target.nic, remote, remote_count, local, local_count, length, COPY_REMOTE_FAULT,
-			COPY_LOCAL_FAULT);
+		return copy_own(peer->target.nic, local, local_count, remote, remote_count, length,
+				COPY_LOCAL_FAULT, COPY_REMOTE_FAULT);
+	return copy_own(peer->target.nic, remote, remote_count, local, local_count, length,
+			COPY_REMOTE_FAULT, COPY_LOCAL_FAULT);
 }
 
-enum copy_result memory_copy(struct peer *peer, enum copy_direction direction, const struct iovec *local, uint32_t local_count,
-			     const struct iovec *remote, uint32_t remote_count, uint64_t length, bool ordered)
+enum copy_result memory_copy(struct peer *peer, enum copy_direction direction,
+			     const struct iovec *local, uint32_t local_count,
+			     const struct iovec *remote, uint32_t remote_count, uint64_t length,
+			     bool ordered)
 {
 	if (!length)
 		return COPY_DONE;
 	crash_point(COPY_BEGIN);
 
-	uint64_t end = ordered && remote_count == 1 ? (uint64_t)(uintptr_t)remote[0].iov_base + length : 0;
+	uint64_t end =
+		ordered && remote_count == 1 ? (uint64_t)(uintptr_t)remote[0].iov_base + length : 0;
 	uint64_t tail = end % WORD ? end % WORD : WORD;
 
 	if (!end || length <= tail)
@@ -121,7 +136,8 @@ enum copy_result memory_copy(struct peer *peer, enum copy_direction direction, c
 
 	memory_slice(remote, 1, 0, length - tail, &remote_part);
 
-	enum copy_result result = copy(peer, direction, local_part, n, &remote_part, 1, length - tail);
+	enum copy_result result =
+		copy(peer, direction, local_part, n, &remote_part, 1, length - tail);
 
 	if (result != COPY_DONE)
 		return result;
@@ -131,10 +147,11 @@ enum copy_result memory_copy(struct peer *peer, enum copy_direction direction, c
 	return copy(peer, direction, local_part, n, &remote_part, 1, tail);
 }
 
-static bool own(struct nic *nic, enum copy_direction direction, uint64_t addr, void *buffer, uint64_t length)
+static bool own(struct nic *nic, enum copy_direction direction, uint64_t addr, void *buffer,
+		uint64_t length)
 {
-	struct iovec ours = {.iov_base = buffer, .iov_len = length};
-	struct iovec theirs = {.iov_base = (void *)(uintptr_t)addr, .iov_len = length};
+	struct iovec ours = { .iov_base = buffer, .iov_len = length };
+	struct iovec theirs = { .iov_base = (void *)(uintptr_t)addr, .iov_len = length };
 	struct peer *self = attach_self(nic);
 
 	return copy(self, direction, &ours, 1, &theirs, 1, length) == COPY_DONE;
@@ -154,9 +171,10 @@ bool memory_probe(const struct peer *peer)
 {
 	struct seg_header *theirs = (struct seg_header *)(uintptr_t)peer->visitor.seg->hdr.self_va;
 	uint64_t instance = 0;
-	struct iovec local = {.iov_base = &instance, .iov_len = sizeof(instance)};
-	struct iovec remote = {.iov_base = &theirs->instance, .iov_len = sizeof(instance)};
+	struct iovec local = { .iov_base = &instance, .iov_len = sizeof(instance) };
+	struct iovec remote = { .iov_base = &theirs->instance, .iov_len = sizeof(instance) };
 
-	return peer->pid && process_vm_readv(peer->pid, &local, 1, &remote, 1, 0) == sizeof(instance) &&
+	return peer->pid &&
+	       process_vm_readv(peer->pid, &local, 1, &remote, 1, 0) == sizeof(instance) &&
 	       instance == peer->instance;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages between helpers, over SOCK_SEQPACKET unix sockets: one datagram a message, always of this size. */
+/* Messages between helpers, over SOCK_SEQPACKET unix sockets: one datagram a message, always of
+ * this size. */
 #ifndef UROCE_LOCAL_MESSAGE_H
 #define UROCE_LOCAL_MESSAGE_H
 
@@ -8,18 +9,18 @@
 #include "nic/layout.h"
 
 enum message_type {
-	MESSAGE_HELLO = 1,  /* who connects; with fds: segment, doorbell */
-	MESSAGE_WELCOME,    /* who was connected to; with fds: segment, doorbell */
-	MESSAGE_READY,	    /* who connected waits for our visits too from now on: visit it */
-	MESSAGE_REFUSED,    /* value: enum cause_code */
-	MESSAGE_ASSIST,	    /* copy or calculate, in your memory */
-	MESSAGE_ASSISTED,   /* the answer: status, value */
+	MESSAGE_HELLO = 1, /* who connects; with fds: segment, doorbell */
+	MESSAGE_WELCOME,   /* who was connected to; with fds: segment, doorbell */
+	MESSAGE_READY,	   /* who connected waits for our visits too from now on: visit it */
+	MESSAGE_REFUSED,   /* value: enum cause_code */
+	MESSAGE_ASSIST,	   /* copy or calculate, in your memory */
+	MESSAGE_ASSISTED,  /* the answer: status, value */
 };
 
 enum assist_op {
-	ASSIST_WRITE,	 /* from the bounce memory into the receiver's memory, rkey */
-	ASSIST_SCATTER,	 /* the same, into receive SGEs: lkeys */
-	ASSIST_READ,	 /* from the receiver's memory into the bounce memory, rkey */
+	ASSIST_WRITE,	/* from the bounce memory into the receiver's memory, rkey */
+	ASSIST_SCATTER, /* the same, into receive SGEs: lkeys */
+	ASSIST_READ,	/* from the receiver's memory into the bounce memory, rkey */
 	ASSIST_COMPARE_SWAP,
 	ASSIST_FETCH_ADD,
 };
@@ -32,18 +33,20 @@ struct message {
 	uint64_t size;	   /* HELLO, WELCOME: bytes of the sender's segment */
 	uint32_t primary_slot;
 
-	uint32_t op;	 /* enum assist_op */
-	uint64_t id;	 /* of the request; the answer repeats it */
-	uint32_t qpn;	 /* requester's QP */
+	uint32_t op;  /* enum assist_op */
+	uint64_t id;  /* of the request; the answer repeats it */
+	uint32_t qpn; /* requester's QP */
 	uint32_t dest_qpn;
 	uint32_t status; /* answer: enum cause_code, CAUSE_NONE when done */
 	uint32_t pd;
 	uint64_t bounce; /* offset in the requester's segment */
 	uint64_t length; /* bytes */
 	uint64_t compare_add, swap;
-	uint64_t value;	 /* answer: the old value of an atomic; REFUSED: the cause */
-	uint32_t count;	 /* of ranges */
-	struct ibv_sge ranges[NIC_MAX_SGE]; /* in the address space of their keys; together `length` bytes */
+	uint64_t value; /* answer: the old value of an atomic; REFUSED: the cause */
+	uint32_t count; /* of ranges */
+	struct ibv_sge
+		/* in the address space of their keys; together `length` bytes */
+		ranges[NIC_MAX_SGE];
 };
 
 #endif

@@ -101,7 +101,8 @@ static void attend_cq(struct nic *nic, uint32_t index)
 		nic_qp_fail_users(nic, index);
 }
 
-static void serve(struct nic *nic, struct seg_attention *attention, void (*attend)(struct nic *, uint32_t), bool all)
+static void serve(struct nic *nic, struct seg_attention *attention,
+		  void (*attend)(struct nic *, uint32_t), bool all)
 {
 	for (unsigned s = 0; s < 16; s++) {
 		if (!all && !atomic_load_explicit(&attention->summary[s], memory_order_relaxed))
@@ -115,7 +116,8 @@ static void serve(struct nic *nic, struct seg_attention *attention, void (*atten
 
 			if (!atomic_load_explicit(&attention->leaf[word], memory_order_relaxed))
 				continue;
-			for (uint64_t leaf = atomic_exchange(&attention->leaf[word], 0); leaf; leaf &= leaf - 1)
+			for (uint64_t leaf = atomic_exchange(&attention->leaf[word], 0); leaf;
+			     leaf &= leaf - 1)
 				attend(nic, word * 64 + (unsigned)__builtin_ctzll(leaf));
 		}
 	}

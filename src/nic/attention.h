@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attention: how an initiator tells the owner of an object that it must act. Leaf bit, then summary bit, then doorbell;
- * always all three, so that one who is stopped in between delays nobody.
+ * Attention: how an initiator tells the owner of an object that it must act. Leaf bit, then summary
+ * bit, then doorbell; always all three, so that one who is stopped in between delays nobody.
  */
 #ifndef UROCE_NIC_ATTENTION_H
 #define UROCE_NIC_ATTENTION_H
@@ -17,7 +17,7 @@ struct target {
 
 static inline struct target target_self(struct nic *nic)
 {
-	return (struct target){.nic = nic, .seg = nic->seg, .doorbell = nic->doorbell};
+	return (struct target){ .nic = nic, .seg = nic->seg, .doorbell = nic->doorbell };
 }
 
 /* The QP's state says why; the SRQ's limit is fired. */
@@ -26,8 +26,8 @@ void attention_srq(const struct target *target, uint32_t index);
 /* The CQ's arm is FIRED, or its error flag is set. Our own CQ's event is delivered at once. */
 void attention_cq(const struct target *target, uint32_t index);
 
-/* The helper's side: attends to all objects that asked for it. With all, looks at every leaf and every CQ: after a peer's
- * death, who may have died between two of the three steps. */
+/* The helper's side: attends to all objects that asked for it. With all, looks at every leaf and
+ * every CQ: after a peer's death, who may have died between two of the three steps. */
 void attention_serve(struct nic *nic, bool all);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completion queues. The protocol is docs/protocols.md, "Completion queue"; the words are nic/layout.h's.
+ * Completion queues. The protocol is docs/protocols.md, "Completion queue"; the words are
+ * nic/layout.h's.
  */
 #include "nic/cq.h"
 
@@ -21,12 +22,13 @@
 #define SLOT_MASK  0x7fffu
 
 /* EMPTY words that are no longer free to publish into. */
-#define EMPTY_VOID  1u	  /* the completion was taken away: its QP is gone */
+#define EMPTY_VOID  1u	    /* the completion was taken away: its QP is gone */
 #define EMPTY_MOVED 0x7fffu /* the ring goes on in ring->next */
 
 static uint64_t make_word(uint64_t lap, enum nic_ref_kind kind, uint32_t index, uint32_t slot)
 {
-	return (lap & LAP_MASK) << LAP_SHIFT | (uint64_t)kind << KIND_SHIFT | (uint64_t)index << 15 | slot;
+	return (lap & LAP_MASK) << LAP_SHIFT | (uint64_t)kind << KIND_SHIFT |
+	       (uint64_t)index << 15 | slot;
 }
 
 static uint32_t word_lap(uint64_t word)
@@ -64,9 +66,10 @@ static void help_tail(struct seg_cq_ring *ring, uint64_t position)
 	atomic_compare_exchange_strong(&ring->tail, &position, position + 1);
 }
 
-/* Publishes `ref` of any lap in the chain of rings that starts at *ring. False when the CQ is full. */
-static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum nic_ref_kind kind, uint32_t index,
-			 uint32_t slot)
+/* Publishes `ref` of any lap in the chain of rings that starts at *ring. False when the CQ is
+ * full. */
+static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum nic_ref_kind kind,
+			 uint32_t index, uint32_t slot)
 {
 	for (;;) {
 		uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
@@ -74,8 +77,10 @@ static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum
 		uint64_t word = atomic_load_explicit(ring_word(ring, tail), memory_order_acquire);
 
 		if (word == expected) {
-			/* One word stays free, so that a full ring differs from an empty one and MOVED always fits. */
-			uint64_t after = atomic_load_explicit(ring_word(ring, tail + 1), memory_order_acquire);
+			/* One word stays free, so that a full ring differs from an empty one and
+			 * MOVED always fits. */
+			uint64_t after = atomic_load_explicit(ring_word(ring, tail + 1),
+							      memory_order_acquire);
 
 			if (after != free_word(ring, tail + 1)) {
 				if (atomic_load_explicit(&ring->tail, memory_order_acquire) != tail)
@@ -85,7 +90,8 @@ static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum
 			crash_point(CQ_PUBLISHING);
 			/* seq_cst: pairs with the arming store; see fire(). */
 			if (atomic_compare_exchange_strong(ring_word(ring, tail), &word,
-							   make_word(ring_lap(ring, tail), kind, index, slot))) {
+							   make_word(ring_lap(ring, tail), kind,
+								     index, slot))) {
 				crash_point(CQ_PUBLISHED);
 				help_tail(ring, tail);
 				return true;
@@ -95,17 +101,18 @@ static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum
 		if (word == make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0, EMPTY_MOVED))
 			ring = seg_at(seg, atomic_load_explicit(&ring->next, memory_order_acquire));
 		else
-			/* Published by one who has not moved the tail yet, and perhaps consumed: the word at the true tail
-			 * is always free. */
+			/* Published by one who has not moved the tail yet, and perhaps consumed:
+			 * the word at the true tail is always free. */
 			help_tail(ring, tail);
 	}
 }
 
-/* Turns an armed CQ into one with an event due. True also if somebody else did: he may have been stopped before he told the
- * owner. */
+/* Turns an armed CQ into one with an event due. True also if somebody else did: he may have been
+ * stopped before he told the owner. */
 static bool fire(struct seg_cq *cq, bool solicited)
 {
-	/* Pairs with the arming store: either we see the CQ armed, or who armed it sees the completion when polling. */
+	/* Pairs with the arming store: either we see the CQ armed, or who armed it sees the
+	 * completion when polling. */
 	uint32_t arm = atomic_load(&cq->arm);
 
 	while (arm == NIC_ARM_ANY || (arm == NIC_ARM_SOLICITED && solicited)) {
@@ -117,8 +124,8 @@ static bool fire(struct seg_cq *cq, bool solicited)
 	return arm == NIC_ARM_FIRED;
 }
 
-enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref_kind kind, uint32_t object, uint32_t slot,
-			   bool solicited)
+enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref_kind kind,
+			   uint32_t object, uint32_t slot, bool solicited)
 {
 	struct seg_cq *cq = &seg->cqs[index];
 	uint64_t ring = atomic_load_explicit(&cq->ring, memory_order_acquire);
@@ -195,7 +202,8 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 
 static void free_ring(struct nic_cq *cq, struct seg_cq_ring *ring, bool visited)
 {
-	arena_free(&cq->nic->arena, (uint64_t)((uint8_t *)ring - (uint8_t *)cq->nic->seg), ring_length(ring->log2), visited);
+	arena_free(&cq->nic->arena, (uint64_t)((uint8_t *)ring - (uint8_t *)cq->nic->seg),
+		   ring_length(ring->log2), visited);
 }
 
 int nic_cq_destroy(struct nic_cq *cq)
@@ -229,7 +237,8 @@ int nic_cq_destroy(struct nic_cq *cq)
 	return 0;
 }
 
-/* The WQE that a word refers to; NULL if its queue is gone or the reference is that of a taker who came too late. */
+/* The WQE that a word refers to; NULL if its queue is gone or the reference is that of a taker who
+ * came too late. */
 static struct nic_cqe *dereference(struct nic *nic, uint64_t word)
 {
 	uint32_t index = word_index(word), slot = word & SLOT_MASK;
@@ -243,12 +252,16 @@ static struct nic_cqe *dereference(struct nic *nic, uint64_t word)
 	case NIC_REF_RQ: {
 		struct nic_qp *qp = table_get(&nic->qps, index);
 
-		return qp && nic_rq_is_completed(&qp->rq, slot) ? &rq_wqe(nic->seg, qp->rq.shared, slot)->cqe : NULL;
+		return qp && nic_rq_is_completed(&qp->rq, slot) ?
+			       &rq_wqe(nic->seg, qp->rq.shared, slot)->cqe :
+			       NULL;
 	}
 	case NIC_REF_SRQ: {
 		struct nic_srq *srq = table_get(&nic->srqs, index);
 
-		return srq && nic_rq_is_completed(&srq->rq, slot) ? &rq_wqe(nic->seg, srq->rq.shared, slot)->cqe : NULL;
+		return srq && nic_rq_is_completed(&srq->rq, slot) ?
+			       &rq_wqe(nic->seg, srq->rq.shared, slot)->cqe :
+			       NULL;
 	}
 	default:
 		return NULL;
@@ -268,18 +281,21 @@ static void give_back(struct nic *nic, uint64_t word)
 	if (word_kind(word) == NIC_REF_RQ) {
 		nic_rq_release(&qp->rq, slot);
 	} else {
-		/* All up to this WQE come back: those before it without a completion were unsignaled. */
+		/* All up to this WQE come back: those before it without a completion were
+		 * unsignaled. */
 		uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_relaxed);
 		uint64_t mask = (1ull << qp->sq_log2) - 1;
 
-		atomic_store_explicit(&qp->sq_head, head + ((slot - head) & mask) + 1, memory_order_release);
+		atomic_store_explicit(&qp->sq_head, head + ((slot - head) & mask) + 1,
+				      memory_order_release);
 	}
 }
 
 static void advance(struct nic_cq *cq)
 {
 	/* Release: the next publisher into this word finds the WQE given back by then. */
-	atomic_store_explicit(ring_word(cq->ring, cq->head), free_word(cq->ring, cq->head + (1ull << cq->ring->log2)),
+	atomic_store_explicit(ring_word(cq->ring, cq->head),
+			      free_word(cq->ring, cq->head + (1ull << cq->ring->log2)),
 			      memory_order_release);
 	cq->head++;
 }
@@ -290,11 +306,13 @@ void nic_cq_begin(struct nic_cq *cq)
 		requester_run_for(cq);
 }
 
-/* The next word to consume; 0 when there is none. Skips what was taken away, follows a resize. Ring lock held. */
+/* The next word to consume; 0 when there is none. Skips what was taken away, follows a resize. Ring
+ * lock held. */
 static uint64_t next_word(struct nic_cq *cq)
 {
 	for (;;) {
-		uint64_t word = atomic_load_explicit(ring_word(cq->ring, cq->head), memory_order_acquire);
+		uint64_t word =
+			atomic_load_explicit(ring_word(cq->ring, cq->head), memory_order_acquire);
 
 		if (word_lap(word) != ring_lap(cq->ring, cq->head))
 			return 0;
@@ -314,7 +332,8 @@ static uint64_t next_word(struct nic_cq *cq)
 	}
 }
 
-/* Ring lock held: who destroys a queue takes its completions away under it, before it frees what they refer to. */
+/* Ring lock held: who destroys a queue takes its completions away under it, before it frees what
+ * they refer to. */
 static bool take(struct nic_cq *cq, struct nic_cqe *cqe)
 {
 	uint64_t word = next_word(cq);
@@ -373,7 +392,8 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 {
 	if (nic_is_orphan(cq->nic))
 		return EIO;
-	/* seq_cst: pairs with fire(). ANY is not weakened to SOLICITED by a second call (ibv_req_notify_cq(3)). */
+	/* seq_cst: pairs with fire(). ANY is not weakened to SOLICITED by a second call
+	 * (ibv_req_notify_cq(3)). */
 	uint32_t want = solicited_only ? NIC_ARM_SOLICITED : NIC_ARM_ANY;
 	uint32_t arm = atomic_load(&cq->shared->arm);
 
@@ -387,7 +407,9 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 }
 
 /* Calls visit for each queued word, in order; ring lock held. */
-static void for_each_word(struct nic_cq *cq, void (*visit)(_Atomic uint64_t *word, uint64_t value, void *arg), void *arg)
+static void for_each_word(struct nic_cq *cq,
+			  void (*visit)(_Atomic uint64_t *word, uint64_t value, void *arg),
+			  void *arg)
 {
 	struct seg_cq_ring *ring = cq->ring;
 	uint64_t position = cq->head;
@@ -434,12 +456,13 @@ static void of_queue(_Atomic uint64_t *at, uint64_t word, void *arg)
 		if (cqe)
 			give_back(match->nic, word);
 	}
-	atomic_store_explicit(at, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID), memory_order_release);
+	atomic_store_explicit(at, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID),
+			      memory_order_release);
 }
 
 void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t qpn)
 {
-	struct of_queue match = {.nic = cq->nic, .kind = kind, .index = index, .qpn = qpn};
+	struct of_queue match = { .nic = cq->nic, .kind = kind, .index = index, .qpn = qpn };
 
 	pthread_mutex_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
@@ -448,7 +471,7 @@ void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, ui
 
 void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen)
 {
-	struct of_queue match = {.kind = kind, .index = index, .seen = seen};
+	struct of_queue match = { .kind = kind, .index = index, .seen = seen };
 
 	pthread_mutex_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
@@ -469,7 +492,8 @@ static void seal(struct seg_cq_ring *ring)
 		uint64_t word = free_word(ring, tail);
 
 		if (atomic_compare_exchange_strong(ring_word(ring, tail), &word,
-						   make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0, EMPTY_MOVED)))
+						   make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0,
+							     EMPTY_MOVED)))
 			return;
 		help_tail(ring, tail);
 	}
@@ -488,8 +512,11 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 	uint64_t offset = queued > cqe ? 0 : ring_create(cq->nic, cqe, &capacity);
 
 	if (queued > cqe) {
-		cause_record(nic_causes(cq->nic), &(struct cause){.code = CAUSE_RESIZE_TOO_SMALL, .error = EINVAL, .qpn = cq->index,
-								  .limit = cqe, .value = queued});
+		cause_record(nic_causes(cq->nic), &(struct cause){ .code = CAUSE_RESIZE_TOO_SMALL,
+								   .error = EINVAL,
+								   .qpn = cq->index,
+								   .limit = cqe,
+								   .value = queued });
 		error = EINVAL;
 	} else if (!offset) {
 		error = ENOMEM;
@@ -510,7 +537,8 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 	return error;
 }
 
-enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t slot, bool solicited)
+enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index,
+			       uint32_t slot, bool solicited)
 {
 	struct nic *nic = cq->nic;
 	struct target self = target_self(nic);
@@ -546,10 +574,14 @@ bool nic_cq_report_error(struct nic_cq *cq)
 	if (cq->error_reported || !atomic_load(&cq->shared->error))
 		return false;
 	cq->error_reported = true;
-	cause_record(nic_causes(cq->nic), &(struct cause){.code = CAUSE_CQ_OVERFLOW, .qpn = cq->index, .limit = cq->capacity,
-							  .count = atomic_load(&cq->shared->overflows)});
+	cause_record(nic_causes(cq->nic),
+		     &(struct cause){ .code = CAUSE_CQ_OVERFLOW,
+				      .qpn = cq->index,
+				      .limit = cq->capacity,
+				      .count = atomic_load(&cq->shared->overflows) });
 	if (cq->events)
-		nic_event_raise(cq->events, &(struct ibv_async_event){.element.cq = cq->handle,
-								      .event_type = IBV_EVENT_CQ_ERR});
+		nic_event_raise(cq->events,
+				&(struct ibv_async_event){ .element.cq = cq->handle,
+							   .event_type = IBV_EVENT_CQ_ERR });
 	return true;
 }

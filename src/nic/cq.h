@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completion queues. The ring protocol is described in nic/layout.h and docs/protocols.md: anybody publishes by one CAS,
- * the owner's threads consume under nic_cq.lock.
+ * Completion queues. The ring protocol is described in nic/layout.h and docs/protocols.md: anybody
+ * publishes by one CAS, the owner's threads consume under nic_cq.lock.
  */
 #ifndef UROCE_NIC_CQ_H
 #define UROCE_NIC_CQ_H
@@ -15,22 +15,28 @@ struct nic_cq {
 	struct nic *nic;
 	struct seg_cq *shared;
 	uint32_t index;
-	uint32_t capacity;	  /* completions it holds; what ibv_cq.cqe says */
-	void *handle;		  /* the ibv_cq, for events */
-	struct nic_event_queue *events; /* of its context; set by the verbs face before the first QP uses the CQ */
+	uint32_t capacity; /* completions it holds; what ibv_cq.cqe says */
+	void *handle;	   /* the ibv_cq, for events */
+	struct nic_event_queue
+		*events; /* of its context; set by the verbs face before the first QP uses the CQ */
 
-	pthread_mutex_t lock;	  /* consumers: the extended API holds it while the program looks at a completion */
-	pthread_mutex_t ring_lock; /* the next two; nothing is waited for under it but what is a leaf itself */
+	pthread_mutex_t
+		/* consumers: the extended API holds it while the program looks at a completion */
+		lock;
+	pthread_mutex_t
+		/* the next two; nothing is waited for under it but what is a leaf itself */
+		ring_lock;
 	struct seg_cq_ring *ring; /* being consumed */
 	uint64_t head;		  /* next position in ring */
 
 	struct nic_channel *channel;
 	struct list of_channel;
-	uint32_t events_due;	  /* taken from FIRED and not yet read; under channel->lock */
-	bool error_reported;	  /* under nic->lock */
-	uint32_t events_read;	  /* ever handed out by nic_channel_wait; under channel->lock. What the program has to
-				   * acknowledge: destroying the CQ waits for it */
-	_Atomic uint32_t users;	  /* QPs and SRQs that complete here */
+	uint32_t events_due; /* taken from FIRED and not yet read; under channel->lock */
+	bool error_reported; /* under nic->lock */
+	/* Ever handed out by nic_channel_wait; under channel->lock. What the program has to acknowledge:
+	 * destroying the CQ waits for it. */
+	uint32_t events_read;
+	_Atomic uint32_t users;	   /* QPs and SRQs that complete here */
 	_Atomic uint32_t deferred; /* QPs on nic->deferred that complete here */
 };
 
@@ -47,9 +53,9 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe);
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc);
 
 /*
- * Polling one by one, for the extended API; the caller holds nic_cq.lock from begin to end. begin makes progress: what
- * deferred work completes here. take takes the oldest completion and gives its WQE back, so that the program can post
- * anew while it looks at it; false when there is none.
+ * Polling one by one, for the extended API; the caller holds nic_cq.lock from begin to end. begin
+ * makes progress: what deferred work completes here. take takes the oldest completion and gives its
+ * WQE back, so that the program can post anew while it looks at it; false when there is none.
  */
 void nic_cq_begin(struct nic_cq *cq);
 bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe);
@@ -57,24 +63,26 @@ bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe);
 /* ibv_req_notify_cq. */
 int nic_cq_arm(struct nic_cq *cq, bool solicited_only);
 
-/* Takes away the completions of a QP that goes away or is reset. Those of kind NIC_REF_SRQ give their WQE back to the SRQ
- * `index`; of the other kinds index is the QP's. */
+/* Takes away the completions of a QP that goes away or is reset. Those of kind NIC_REF_SRQ give
+ * their WQE back to the SRQ `index`; of the other kinds index is the QP's. */
 void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t qpn);
 
-/* Publishes a reference in CQ `index` of a segment, our own or, within a visit, another. solicited: an event is due on
- * NIC_ARM_SOLICITED too (solicited or unsuccessful). */
+/* Publishes a reference in CQ `index` of a segment, our own or, within a visit, another. solicited:
+ * an event is due on NIC_ARM_SOLICITED too (solicited or unsuccessful). */
 enum cq_publish {
 	CQ_PUBLISHED,
 	CQ_PUBLISHED_FIRED, /* and the CQ was armed: tell its owner (nic/attention.h) */
 	CQ_OVERFLOW,	    /* lost: the CQ is in error; tell its owner */
 };
-enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, enum nic_ref_kind kind, uint32_t index, uint32_t slot,
-			   bool solicited);
+enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, enum nic_ref_kind kind,
+			   uint32_t index, uint32_t slot, bool solicited);
 
 /* Owner: the same for our own CQ, outside of a visit; tells whom it concerns. */
-enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t slot, bool solicited);
+enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index,
+			       uint32_t slot, bool solicited);
 
-/* Owner, after a peer's death: who published last may not have lived to look whether the CQ is armed. */
+/* Owner, after a peer's death: who published last may not have lived to look whether the CQ is
+ * armed. */
 void nic_cq_refire(struct nic_cq *cq);
 
 /* Owner: takes FIRED, if it is there, and delivers the event. */

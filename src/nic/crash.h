@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Crash points: the steps of the shared protocols after which a process may die or be stopped. In an ordinary build they
- * are nothing. With UROCE_CRASH_POINTS (the library of tests/faults/points.c) the process kills or stops itself at the one
- * that UROCE_CRASH=NAME[:COUNT] names, when it comes there for the COUNT-th time; UROCE_CRASH_BY=stop stops it instead.
+ * Crash points: the steps of the shared protocols after which a process may die or be stopped. In
+ * an ordinary build they are nothing. With UROCE_CRASH_POINTS (the library of
+ * tests/faults/points.c) the process kills or stops itself at the one that UROCE_CRASH=NAME[:COUNT]
+ * names, when it comes there for the COUNT-th time; UROCE_CRASH_BY=stop stops it instead.
  */
 #ifndef UROCE_NIC_CRASH_H
 #define UROCE_NIC_CRASH_H

@@ -5,17 +5,17 @@
 CRASH_POINT(VISIT_ENTERED)
 CRASH_POINT(VISIT_LEAVING)
 /* Initiator: taking a receive, placing data, completing it */
-CRASH_POINT(RQ_TAKEN)		/* the FIFO's word says so, its head does not yet */
+CRASH_POINT(RQ_TAKEN) /* the FIFO's word says so, its head does not yet */
 CRASH_POINT(COPY_BEGIN)
-CRASH_POINT(COPY_TAIL)		/* all but the last word is there */
+CRASH_POINT(COPY_TAIL) /* all but the last word is there */
 CRASH_POINT(COPY_END)
 CRASH_POINT(DELIVERING)
 CRASH_POINT(EPSN_MOVED)
 CRASH_POINT(CQE_WRITTEN)
 CRASH_POINT(CQ_PUBLISHING)
-CRASH_POINT(CQ_PUBLISHED)	/* the ring's word is there, its tail is not moved yet */
+CRASH_POINT(CQ_PUBLISHED) /* the ring's word is there, its tail is not moved yet */
 CRASH_POINT(CQ_FIRED)
-CRASH_POINT(RQ_DONE)		/* published, and the FIFO's word still says TAKEN */
+CRASH_POINT(RQ_DONE) /* published, and the FIFO's word still says TAKEN */
 /* Initiator: telling the owner */
 CRASH_POINT(QP_FLAGGED)
 CRASH_POINT(LIMIT_FIRED)
@@ -35,6 +35,6 @@ CRASH_POINT(ASK_SERVED)
 CRASH_POINT(MR_INVALID)
 CRASH_POINT(MR_REVOKED)
 CRASH_POINT(QP_GONE)
-CRASH_POINT(CQ_NEXT)		/* resize: the old ring knows the new one */
+CRASH_POINT(CQ_NEXT) /* resize: the old ring knows the new one */
 CRASH_POINT(CQ_SEALED)
-CRASH_POINT(RQ_POSTED)		/* the FIFO's word is there, its tail is not moved yet */
+CRASH_POINT(RQ_POSTED) /* the FIFO's word is there, its tail is not moved yet */

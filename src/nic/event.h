@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completion channels and asynchronous event queues. Both are process-private; programs poll their eventfds.
+ * Completion channels and asynchronous event queues. Both are process-private; programs poll their
+ * eventfds.
  *
- * A channel's eventfd is in semaphore mode: one token for each event that is due. The truth about what is due is
- * seg_cq.arm == NIC_ARM_FIRED and nic_cq.events_due; a token without an event is harmless, an event without a token is
- * found by the helper when a peer dies.
+ * A channel's eventfd is in semaphore mode: one token for each event that is due. The truth about
+ * what is due is seg_cq.arm == NIC_ARM_FIRED and nic_cq.events_due; a token without an event is
+ * harmless, an event without a token is found by the helper when a peer dies.
  */
 #ifndef UROCE_NIC_EVENT_H
 #define UROCE_NIC_EVENT_H
@@ -18,7 +19,8 @@
 struct nic_cq;
 
 struct nic_channel {
-	int fd; /* eventfd, EFD_SEMAPHORE | EFD_CLOEXEC, blocking until the program makes it not so */
+	/* eventfd, EFD_SEMAPHORE | EFD_CLOEXEC, blocking until the program makes it not so */
+	int fd;
 	pthread_mutex_t lock;
 	struct list cqs; /* of nic_cq.of_channel */
 };
@@ -27,23 +29,25 @@ struct nic_channel {
 int nic_channel_init(struct nic_channel *channel);
 void nic_channel_destroy(struct nic_channel *channel);
 
-/* The CQ whose event is next; waits unless the fd is O_NONBLOCK. NULL with errno (EAGAIN, EINTR). */
+/* The CQ whose event is next; waits unless the fd is O_NONBLOCK. NULL with errno (EAGAIN,
+ * EINTR). */
 struct nic_cq *nic_channel_wait(struct nic_channel *channel);
 
 struct nic_event_queue {
 	int fd; /* eventfd, EFD_SEMAPHORE | EFD_CLOEXEC */
 	pthread_mutex_t lock;
 	struct list events;
-	/* Called under the lock when an event is handed out, so that who destroys its object, having called
-	 * nic_event_forget, knows of every event that the program has to acknowledge. Set after init, never NULL. */
+	/* Called under the lock when an event is handed out, so that who destroys its object,
+	 * having called nic_event_forget, knows of every event that the program has to acknowledge.
+	 * Set after init, never NULL. */
 	void (*handed_out)(const struct ibv_async_event *event);
 };
 
 int nic_event_queue_init(struct nic_event_queue *queue);
 void nic_event_queue_destroy(struct nic_event_queue *queue);
 
-/* Queues an event about an object (ibv_qp, ibv_cq or ibv_srq in event->element), or about the port. Lost only when
- * memory is exhausted. */
+/* Queues an event about an object (ibv_qp, ibv_cq or ibv_srq in event->element), or about the port.
+ * Lost only when memory is exhausted. */
 void nic_event_raise(struct nic_event_queue *queue, const struct ibv_async_event *event);
 
 /* Takes the next event; waits unless the fd is O_NONBLOCK. 0, or -1 with errno. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Addresses of this host as GIDs: the order of a port's table, and the cached set of local addresses.
+ * Addresses of this host as GIDs: the order of a port's table, and the cached set of local
+ * addresses.
  */
 #include "nic/gid.h"
 
@@ -34,8 +35,9 @@ struct candidate {
 	unsigned place; /* as the kernel lists it */
 };
 
-/* IPv4 is looked for at an address of the class that was never given out, IPv6 at one of the documentation prefix
- * (RFC 3849): only a default route leads there. Connecting a UDP socket sends nothing. */
+/* IPv4 is looked for at an address of the class that was never given out, IPv6 at one of the
+ * documentation prefix (RFC 3849): only a default route leads there. Connecting a UDP socket sends
+ * nothing. */
 #define FAR_IPV4 0xf0000001
 static const struct in6_addr far_ipv6 = { .s6_addr = { 0x20, 0x01, 0x0d, 0xb8, [15] = 1 } };
 
@@ -143,7 +145,8 @@ static bool is_named(const char *name, const char *const *interfaces)
 	return false;
 }
 
-/* The candidates of the host, as the kernel lists them; *count of them, to be freed. NULL with errno. */
+/* The candidates of the host, as the kernel lists them; *count of them, to be freed. NULL with
+ * errno. */
 static struct candidate *read_candidates(const char *const *interfaces, unsigned *count)
 {
 	struct ifaddrs *list;

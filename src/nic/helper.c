@@ -24,16 +24,22 @@ static int wait_for_events(int epoll, struct epoll_event *events, uint64_t until
 	if (until != UINT64_MAX) {
 		uint64_t left = until > now ? until - now : 0;
 
-		timeout = (struct timespec){.tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u)};
+		timeout = (struct timespec){ .tv_sec = (time_t)(left / 1000000000u),
+					     .tv_nsec = (long)(left % 1000000000u) };
 		limit = &timeout;
 	}
 	if (!coarse) {
 		n = epoll_pwait2(epoll, events, EVENTS, limit, NULL);
-		coarse = n < 0 && (errno == ENOSYS || errno == EPERM); /* before Linux 5.11, or a filter that does not know it */
+		coarse =
+			n < 0 &&
+			(errno == ENOSYS ||
+			 errno == EPERM); /* before Linux 5.11, or a filter that does not know it */
 	}
 	if (coarse)
-		n = epoll_wait(epoll, events, EVENTS,
-			       limit ? (int)(limit->tv_sec * 1000 + (limit->tv_nsec + 999999) / 1000000) : -1);
+		n = epoll_wait(
+			epoll, events, EVENTS,
+			limit ? (int)(limit->tv_sec * 1000 + (limit->tv_nsec + 999999) / 1000000) :
+				-1);
 	return n;
 }
 
@@ -43,15 +49,16 @@ static void *helper(void *arg)
 	struct epoll_event events[EVENTS];
 
 	while (!atomic_load(&nic->helper_stop)) {
-		/* Whoever defers work after we looked at the list finds 0 here, or the time that we go to sleep until, and rings
-		 * if its work is due before that. */
+		/* Whoever defers work after we looked at the list finds 0 here, or the time that we
+		 * go to sleep until, and rings if its work is due before that. */
 		atomic_store(&nic->helper_wakes_at, 0);
 		uint64_t until = requester_run_due(nic), other = attach_bury(nic);
 
 		if (other < until)
 			until = other;
 		atomic_store(&nic->helper_wakes_at, until);
-		/* Deferred between our look and this store: its due time was compared with 0, so look again. */
+		/* Deferred between our look and this store: its due time was compared with 0, so
+		 * look again. */
 		uint64_t again = requester_next_due(nic);
 
 		if (again < until)
@@ -70,7 +77,8 @@ static void *helper(void *arg)
 			if (events[i].data.ptr)
 				attach_serve(nic, events[i].data.ptr);
 			else
-				attention = read(nic->doorbell, &rings, sizeof(rings)) == sizeof(rings);
+				attention = read(nic->doorbell, &rings, sizeof(rings)) ==
+					    sizeof(rings);
 		}
 		if (attention)
 			attention_serve(nic, false);
@@ -80,7 +88,7 @@ static void *helper(void *arg)
 
 int helper_start(struct nic *nic)
 {
-	struct epoll_event doorbell = {.events = EPOLLIN, .data.ptr = NULL};
+	struct epoll_event doorbell = { .events = EPOLLIN, .data.ptr = NULL };
 	sigset_t all, old;
 
 	if (epoll_ctl(nic->epoll, EPOLL_CTL_ADD, nic->doorbell, &doorbell))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The helper: the one thread that the library adds to a process. It covers the time in which nobody calls in: timers,
- * unfinished copies, attention, peers that attach, ask for assistance or die. It sleeps in epoll, never spins, and blocks
- * all signals, so that the program's handlers run on the program's threads.
+ * The helper: the one thread that the library adds to a process. It covers the time in which nobody
+ * calls in: timers, unfinished copies, attention, peers that attach, ask for assistance or die. It
+ * sleeps in epoll, never spins, and blocks all signals, so that the program's handlers run on the
+ * program's threads.
  */
 #ifndef UROCE_NIC_HELPER_H
 #define UROCE_NIC_HELPER_H

@@ -2,14 +2,17 @@
 /*
  * The segment: everything of one process's NIC that other processes read or write.
  *
- * One memfd per process, mapped whole by its owner and by every attached peer (src/local/attach.c). It starts with
- * struct nic_segment below; the rest is the arena that holds the rings. The file is sparse: the owner commits pages with
- * fallocate before anybody can reach them, and the file is sealed against shrinking, so no access ever raises SIGBUS.
+ * One memfd per process, mapped whole by its owner and by every attached peer (src/local/attach.c).
+ * It starts with struct nic_segment below; the rest is the arena that holds the rings. The file is
+ * sparse: the owner commits pages with fallocate before anybody can reach them, and the file is
+ * sealed against shrinking, so no access ever raises SIGBUS.
  *
- * Two processes whose NIC_LAYOUT_VERSION differs refuse each other. Whoever changes anything here raises it.
+ * Two processes whose NIC_LAYOUT_VERSION differs refuse each other. Whoever changes anything here
+ * raises it.
  *
- * Each field says who writes it. "Initiator" is the thread, of any attached process, that runs a message against this
- * segment, always inside a visit (nic/visit.h). Orders and crash cases: docs/protocols.md.
+ * Each field says who writes it. "Initiator" is the thread, of any attached process, that runs a
+ * message against this segment, always inside a visit (nic/visit.h). Orders and crash cases:
+ * docs/protocols.md.
  */
 #ifndef UROCE_NIC_LAYOUT_H
 #define UROCE_NIC_LAYOUT_H
@@ -47,27 +50,28 @@
 
 #define nic_aligned __attribute__((aligned(NIC_CACHE_LINE)))
 
-/* A completion, written by whoever completes the work request into the WQE that it completes, before its reference is
- * published in the CQ. Read by the CQ's consumer only. */
+/* A completion, written by whoever completes the work request into the WQE that it completes,
+ * before its reference is published in the CQ. Read by the CQ's consumer only. */
 struct nic_cqe {
 	uint64_t wr_id;
-	uint64_t timestamp;	/* CLOCK_REALTIME, ns */
-	uint32_t status;	/* enum ibv_wc_status */
-	uint32_t opcode;	/* enum ibv_wc_opcode */
+	uint64_t timestamp; /* CLOCK_REALTIME, ns */
+	uint32_t status;    /* enum ibv_wc_status */
+	uint32_t opcode;    /* enum ibv_wc_opcode */
 	uint32_t byte_len;
-	uint32_t imm_data;	/* network order */
+	uint32_t imm_data; /* network order */
 	uint32_t qp_num;
 	uint32_t src_qp;
 	uint32_t wc_flags;
-	uint32_t vendor_err;	/* enum cause_code */
+	uint32_t vendor_err; /* enum cause_code */
 	uint16_t slid;
 	uint8_t sl;
 	uint8_t dlid_path_bits;
 	uint32_t reserved;
 };
 
-/* A receive WQE: slot of an RQ or SRQ. The owner writes it before it makes the slot available in the FIFO; the
- * initiator that took it writes cqe; nobody else touches it until the completion is polled. */
+/* A receive WQE: slot of an RQ or SRQ. The owner writes it before it makes the slot available in
+ * the FIFO; the initiator that took it writes cqe; nobody else touches it until the completion is
+ * polled. */
 struct nic_rwqe {
 	struct nic_cqe cqe;
 	uint64_t wr_id;
@@ -78,43 +82,52 @@ struct nic_rwqe {
 };
 
 /*
- * The FIFO of an RQ or SRQ: log2 words that name slots in the order in which they were posted. Word of position p:
+ * The FIFO of an RQ or SRQ: log2 words that name slots in the order in which they were posted. Word
+ * of position p:
  *   lap 23 | taker's QPN 24 | state 2 | slot 15      lap = p >> log2, truncated
- * The owner turns the last lap's word into AVAILABLE at tail; an initiator turns AVAILABLE into TAKEN at head by CAS.
- * In an AVAILABLE word the taker's place holds the life of the queue (nic_qp_life of its QP; 0 in an SRQ): one who was
+ * The owner turns the last lap's word into AVAILABLE at tail; an initiator turns AVAILABLE into
+ * TAKEN at head by CAS.
+ * In an AVAILABLE word the taker's place holds the life of the queue (nic_qp_life of its QP; 0 in
+ * an SRQ): one who was
  * admitted in another life takes nothing.
  */
 enum nic_fifo_state {
 	NIC_FIFO_AVAILABLE = 1,
 	NIC_FIFO_TAKEN = 2,
-	NIC_FIFO_DONE = 3, /* datagrams in an RQ: taken, and its completion is published; see rq_take() */
+	NIC_FIFO_DONE =
+		3, /* datagrams in an RQ: taken, and its completion is published; see rq_take() */
 };
 
 struct seg_rq {
-	nic_aligned _Atomic uint64_t head; /* initiators: next position to take; advanced by anyone past TAKEN words */
-	nic_aligned _Atomic uint64_t tail; /* owner: next position to post; release after the FIFO word */
-	uint64_t fifo;			   /* owner, at creation: offset of the words */
-	uint64_t slots;			   /* owner, at creation: offset of the WQEs */
-	uint32_t stride;		   /* bytes from WQE to WQE */
+	nic_aligned _Atomic uint64_t
+		head; /* initiators: next position to take; advanced by anyone past TAKEN words */
+	nic_aligned _Atomic uint64_t
+		tail;	 /* owner: next position to post; release after the FIFO word */
+	uint64_t fifo;	 /* owner, at creation: offset of the words */
+	uint64_t slots;	 /* owner, at creation: offset of the WQEs */
+	uint32_t stride; /* bytes from WQE to WQE */
 	uint32_t max_sge;
 	uint32_t log2;
-	/* SRQ: owner arms it; the initiator that falls below it turns it into NIC_LIMIT_FIRED by CAS and tells the owner, as
-	 * does everyone who finds it fired; the owner takes that by CAS. */
+	/* SRQ: owner arms it; the initiator that falls below it turns it into NIC_LIMIT_FIRED by
+	 * CAS and tells the owner, as does everyone who finds it fired; the owner takes that by
+	 * CAS. */
 	_Atomic uint32_t limit;
 };
 
 #define NIC_LIMIT_FIRED (1u << 31)
 
 /*
- * State of a QP as initiators see it, one word: generation 32 | flags 16 | type 8 | enum ibv_qp_state 8. The owner stores
- * it; each RESET and each new QP in this place has another generation. An initiator only adds one of the flags below, by
- * CAS from a word of the generation that it was admitted by, and then tells the owner. Whoever finds an error flag tells
- * the owner again: who set it may have been stopped before he did.
+ * State of a QP as initiators see it, one word: generation 32 | flags 16 | type 8 | enum
+ * ibv_qp_state 8. The owner stores it; each RESET and each new QP in this place has another
+ * generation. An initiator only adds one of the flags below, by CAS from a word of the generation
+ * that it was admitted by, and then tells the owner. Whoever finds an error flag tells the owner
+ * again: who set it may have been stopped before he did.
  */
 #define NIC_QP_EXISTS	  (1ull << 16)
 #define NIC_QP_ACCESS_ERR (1ull << 17) /* raise IBV_EVENT_QP_ACCESS_ERR, go to the error state */
 #define NIC_QP_REQ_ERR	  (1ull << 18) /* raise IBV_EVENT_QP_REQ_ERR, go to the error state */
-#define NIC_QP_FAILED	  (1ull << 19) /* a receive failed, or its CQ is in error: go to the error state */
+#define NIC_QP_FAILED \
+	(1ull << 19) /* a receive failed, or its CQ is in error: go to the error state */
 #define NIC_QP_COMM_EST	  (1ull << 20) /* raise IBV_EVENT_COMM_EST: a message arrived in RTR */
 #define NIC_QP_RESP_ERROR (NIC_QP_ACCESS_ERR | NIC_QP_REQ_ERR | NIC_QP_FAILED)
 
@@ -126,7 +139,8 @@ static inline uint32_t nic_qp_life(uint64_t state)
 struct seg_qp {
 	nic_aligned _Atomic uint64_t state;
 	uint32_t qpn;
-	/* From here to rq: written by the owner before the state that makes it matter is stored (release). */
+	/* From here to rq: written by the owner before the state that makes it matter is stored
+	 * (release). */
 	uint32_t pd;
 	uint32_t recv_cq;
 	int32_t srq; /* index, or -1 */
@@ -137,10 +151,11 @@ struct seg_qp {
 	uint32_t max_dest_rd_atomic;
 	_Atomic uint32_t access;	/* enum ibv_access_flags of the QP */
 	_Atomic uint32_t min_rnr_timer; /* code, specification table 45 */
-	_Atomic uint64_t peer_instance; /* the life of the process that owns dest_qpn; 0 while unknown */
+	_Atomic uint64_t
+		peer_instance; /* the life of the process that owns dest_qpn; 0 while unknown */
 	/* Responder state, written by the one initiator that is connected. */
 	_Atomic uint32_t epsn;
-	_Atomic uint64_t drops;	   /* UC and UD messages dropped, by any initiator */
+	_Atomic uint64_t drops; /* UC and UD messages dropped, by any initiator */
 	struct seg_rq rq;
 };
 
@@ -151,17 +166,17 @@ struct seg_srq {
 };
 
 /*
- * A CQ ring: words of 64 bits.   lap 31 | kind 2 | object index 16 | slot 15     lap = position >> log2, truncated
- * EMPTY with the lap of position p: p can be published. Publishing is one CAS of that word. The consumer turns a word
- * into EMPTY of the next lap. A resize ends a ring with the word MOVED at its tail (kind EMPTY, slot 0x7fff); the ring
- * goes on in `next`.
+ * A CQ ring: words of 64 bits.   lap 31 | kind 2 | object index 16 | slot 15     lap = position >>
+ * log2, truncated EMPTY with the lap of position p: p can be published. Publishing is one CAS of
+ * that word. The consumer turns a word into EMPTY of the next lap. A resize ends a ring with the
+ * word MOVED at its tail (kind EMPTY, slot 0x7fff); the ring goes on in `next`.
  */
 enum nic_ref_kind { NIC_REF_EMPTY, NIC_REF_SQ, NIC_REF_RQ, NIC_REF_SRQ };
 
 struct seg_cq_ring {
 	nic_aligned _Atomic uint64_t tail; /* hint, advanced by anyone past published words */
 	nic_aligned uint32_t log2;	   /* owner, before the ring can be reached */
-	_Atomic uint64_t next;		   /* owner: offset of the ring that follows, before MOVED is stored */
+	_Atomic uint64_t next; /* owner: offset of the ring that follows, before MOVED is stored */
 	nic_aligned _Atomic uint64_t words[];
 };
 
@@ -174,16 +189,18 @@ enum nic_arm {
 };
 
 struct seg_cq {
-	nic_aligned _Atomic uint64_t ring; /* owner: offset of the current ring, 0 when the CQ does not exist */
-	_Atomic uint32_t arm;		   /* owner arms; initiators turn armed into FIRED by CAS; owner takes FIRED */
-	_Atomic uint32_t error;		   /* initiators or owner: 1 after an overflow */
-	_Atomic uint64_t overflows;	   /* completions lost, by anyone */
+	nic_aligned _Atomic uint64_t
+		ring; /* owner: offset of the current ring, 0 when the CQ does not exist */
+	_Atomic uint32_t
+		arm; /* owner arms; initiators turn armed into FIRED by CAS; owner takes FIRED */
+	_Atomic uint32_t error;	    /* initiators or owner: 1 after an overflow */
+	_Atomic uint64_t overflows; /* completions lost, by anyone */
 };
 
 /*
- * A memory region. Word `state`: tag 11 | valid 1 | access 20, in bits 0..31.
- * A key is (index ^ key_mask) << 12 | tag << 1 | r, where r is 0 in the lkey and 1 in the rkey.
- * The owner writes the other fields while state says invalid; deregistration stores invalid, then waits until every
+ * A memory region. Word `state`: tag 11 | valid 1 | access 20, in bits 0..31. A key is (index ^
+ * key_mask) << 12 | tag << 1 | r, where r is 0 in the lkey and 1 in the rkey. The owner writes the
+ * other fields while state says invalid; deregistration stores invalid, then waits until every
  * visit that may have seen it valid is over.
  */
 struct seg_mr {
@@ -199,15 +216,17 @@ struct seg_mr {
 
 /*
  * A visit: this process's thread works on another segment (or its own). word is 0 when free, else
- * target's primary slot | count << 10. Claimed by CAS from 0 by a thread of this process, stored 0 (release) at the end.
- * Read by the target's owner, who waits for it to change before it reuses what it took back.
+ * target's primary slot | count << 10. Claimed by CAS from 0 by a thread of this process, stored 0
+ * (release) at the end. Read by the target's owner, who waits for it to change before it reuses
+ * what it took back.
  */
 struct seg_visit {
 	nic_aligned _Atomic uint64_t word;
 };
 
-/* Bits that tell the owner's helper which objects want it. The leaf is set first, then the summary, then the doorbell
- * is rung; the helper takes them in the opposite order. After a peer's death the helper scans the leaves. */
+/* Bits that tell the owner's helper which objects want it. The leaf is set first, then the summary,
+ * then the doorbell is rung; the helper takes them in the opposite order. After a peer's death the
+ * helper scans the leaves. */
 struct seg_attention {
 	nic_aligned _Atomic uint64_t summary[16];
 	_Atomic uint64_t leaf[1024];
@@ -238,7 +257,8 @@ struct nic_segment {
 	struct seg_srq srqs[NIC_MAX_SRQ];
 	struct seg_qp qps[NIC_MAX_QP];
 	struct seg_mr mrs[NIC_MAX_MR];
-	_Alignas(4096) uint8_t arena[]; /* offsets in the structures above count from the segment's start */
+	_Alignas(4096) uint8_t
+		arena[]; /* offsets in the structures above count from the segment's start */
 };
 
 static inline void *seg_at(struct nic_segment *seg, uint64_t offset)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Limits: our own, and those that real NICs report. A profile never promises more than we have: each number is the
- * smaller of the NIC's and ours.
+ * Limits: our own, and those that real NICs report. A profile never promises more than we have:
+ * each number is the smaller of the NIC's and ours.
  */
 #include "nic/limits.h"
 
@@ -34,9 +34,10 @@ static const struct nic_limits own = {
 };
 
 /*
- * What `ibv_devinfo -v` printed for these NICs, as published in the places named. It does not print the inline limit,
- * which the drivers make of their WQE's size: here it is what an RC queue pair gets. libmlx4 and libmlx5 have WQEs of 1008
- * and 1024 bytes, less the segments in front of the data; irdma's WQE leaves 101 bytes, rxe's has room for 32 SGEs.
+ * What `ibv_devinfo -v` printed for these NICs, as published in the places named. It does not print
+ * the inline limit, which the drivers make of their WQE's size: here it is what an RC queue pair
+ * gets. libmlx4 and libmlx5 have WQEs of 1008 and 1024 bytes, less the segments in front of the
+ * data; irdma's WQE leaves 101 bytes, rxe's has room for 32 SGEs.
  */
 static const struct nic_limits nics[] = {
 	{

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the device can do: our own limits, or those of the real NIC that UROCE_PROFILE names. Reported by
- * ibv_query_device and enforced by the verbs face.
+ * What the device can do: our own limits, or those of the real NIC that UROCE_PROFILE names.
+ * Reported by ibv_query_device and enforced by the verbs face.
  */
 #ifndef UROCE_NIC_LIMITS_H
 #define UROCE_NIC_LIMITS_H
@@ -20,7 +20,8 @@ struct nic_limits {
 	uint64_t max_msg; /* bytes */
 };
 
-/* Our own limits without a profile, else those of UROCE_PROFILE; NULL if there is no profile of that name. */
+/* Our own limits without a profile, else those of UROCE_PROFILE; NULL if there is no profile of
+ * that name. */
 const struct nic_limits *nic_limits(void);
 
 /* The names that UROCE_PROFILE may have, NULL at the end. */

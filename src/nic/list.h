@@ -37,8 +37,10 @@ static inline void list_del(struct list *node)
 }
 
 #define list_entry(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
-#define list_for_each(node, head)      for (struct list *node = (head)->next; node != (head); node = node->next)
-#define list_for_each_safe(node, tmp, head)                                                                                      \
-	for (struct list *node = (head)->next, *tmp = node->next; node != (head); node = tmp, tmp = node->next)
+#define list_for_each(node, head) \
+	for (struct list *node = (head)->next; node != (head); node = node->next)
+#define list_for_each_safe(node, tmp, head)                                       \
+	for (struct list *node = (head)->next, *tmp = node->next; node != (head); \
+	     node = tmp, tmp = node->next)
 
 #endif

@@ -28,7 +28,8 @@ static uint32_t state_tag(uint64_t state)
 	return state >> TAG_SHIFT & TAG_MASK;
 }
 
-/* A tag that neither the last life of this entry had, nor, by its step of 1 to 1023 (odd), one soon before it. */
+/* A tag that neither the last life of this entry had, nor, by its step of 1 to 1023 (odd), one soon
+ * before it. */
 static uint32_t next_tag(uint32_t last)
 {
 	uint16_t step = 0;
@@ -46,8 +47,12 @@ static void set_keys(struct nic_mr *mr, uint32_t tag)
 
 static int refuse(struct nic *nic, enum cause_code code, int error, const struct nic_mr *mr)
 {
-	cause_record(nic_causes(nic), &(struct cause){.code = code, .error = error, .addr = mr->addr, .length = mr->length,
-						      .access = mr->access, .pd = mr->pd});
+	cause_record(nic_causes(nic), &(struct cause){ .code = code,
+						       .error = error,
+						       .addr = mr->addr,
+						       .length = mr->length,
+						       .access = mr->access,
+						       .pd = mr->pd });
 	return error;
 }
 
@@ -57,7 +62,8 @@ static int check_range(struct nic *nic, const struct nic_mr *mr)
 {
 	if (!mr->length || mr->addr + mr->length < mr->addr || mr->iova + mr->length < mr->iova)
 		return refuse(nic, CAUSE_REG_RANGE, EINVAL, mr);
-	if ((mr->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
+	if ((mr->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+	    !(mr->access & IBV_ACCESS_LOCAL_WRITE))
 		return refuse(nic, CAUSE_REG_ACCESS, EINVAL, mr);
 	switch (vma_check(mr->addr, mr->length, mr->access & WRITE_RIGHTS)) {
 	case VMA_UNMAPPED:
@@ -83,13 +89,16 @@ static void publish(struct nic_mr *mr, bool new_keys)
 	shared->pd = mr->pd;
 	set_keys(mr, tag);
 	/* Release: who sees it valid sees the fields. */
-	atomic_store_explicit(&shared->state, make_state(tag, true, mr->access), memory_order_release);
+	atomic_store_explicit(&shared->state, make_state(tag, true, mr->access),
+			      memory_order_release);
 }
 
-int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access,
-		    struct nic_mr *mr)
+int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length, uint64_t iova,
+		    uint32_t access, struct nic_mr *mr)
 {
-	*mr = (struct nic_mr){.nic = nic, .pd = pd, .access = access, .addr = addr, .length = length, .iova = iova};
+	*mr = (struct nic_mr){
+		.nic = nic, .pd = pd, .access = access, .addr = addr, .length = length, .iova = iova
+	};
 	if (nic_is_orphan(nic))
 		return EIO;
 
@@ -129,13 +138,18 @@ static int revoke(struct nic_mr *mr)
 		return 0;
 	}
 	atomic_store(&shared->state, state);
-	cause_record(nic_causes(mr->nic),
-		     &(struct cause){.code = CAUSE_DEREG_STOPPED_PEER, .error = EBUSY, .addr = mr->addr, .length = mr->length,
-				     .key = mr->rkey, .peer_pid = (int32_t)pid, .limit = NIC_GRACE});
+	cause_record(nic_causes(mr->nic), &(struct cause){ .code = CAUSE_DEREG_STOPPED_PEER,
+							   .error = EBUSY,
+							   .addr = mr->addr,
+							   .length = mr->length,
+							   .key = mr->rkey,
+							   .peer_pid = (int32_t)pid,
+							   .limit = NIC_GRACE });
 	return EBUSY;
 }
 
-int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access)
+int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length,
+		      uint32_t access)
 {
 	if (nic_is_orphan(mr->nic))
 		return EIO;
@@ -174,8 +188,9 @@ int nic_mr_deregister(struct nic_mr *mr)
 	return error;
 }
 
-enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr, uint64_t length, uint32_t rights,
-			 uint32_t pd, uint64_t *va, struct cause *c)
+enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
+			 uint64_t length, uint32_t rights, uint32_t pd, uint64_t *va,
+			 struct cause *c)
 {
 	uint32_t index = ((key >> KEY_INDEX) ^ seg->hdr.key_mask) & (NIC_MAX_MR - 1);
 	struct seg_mr *mr = &seg->mrs[index];

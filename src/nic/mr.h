@@ -17,26 +17,30 @@ struct nic_mr {
 
 /*
  * Registers [addr, addr + length) of this process; the first byte is iova to whoever uses the keys.
- * 0, or errno: EINVAL (flags, range), EFAULT (not mapped, or not writable as access asks), ENOMEM. Causes are recorded.
+ * 0, or errno: EINVAL (flags, range), EFAULT (not mapped, or not writable as access asks), ENOMEM.
+ * Causes are recorded.
  */
-int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access,
-		    struct nic_mr *mr);
+int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length, uint64_t iova,
+		    uint32_t access, struct nic_mr *mr);
 
-/* Changes what flags (enum ibv_rereg_mr_flags) names. The keys change when the range does; programs count on them as long
- * as it does not. errno values of registration; after a failure the region is as it was. */
-int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access);
+/* Changes what flags (enum ibv_rereg_mr_flags) names. The keys change when the range does; programs
+ * count on them as long as it does not. errno values of registration; after a failure the region is
+ * as it was. */
+int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length,
+		      uint32_t access);
 
-/* When this returns 0, no initiator touches the region any more. EBUSY when a stopped process is in the middle of an
- * access and stays so for a second: the region remains registered. */
+/* When this returns 0, no initiator touches the region any more. EBUSY when a stopped process is in
+ * the middle of an access and stays so for a second: the region remains registered. */
 int nic_mr_deregister(struct nic_mr *mr);
 
 /*
- * Checks a key of a segment, our own or, within a visit, another's: [addr, addr + length) in the key's address space,
- * rights (enum ibv_access_flags that must all be there), protection domain. Returns CAUSE_NONE and *va, the address in
- * the owner's address space; or the cause's code, as for an lkey (CAUSE_LKEY_*) or, with remote, an rkey
- * (CAUSE_RKEY_*); c gets the region's numbers.
+ * Checks a key of a segment, our own or, within a visit, another's: [addr, addr + length) in the
+ * key's address space, rights (enum ibv_access_flags that must all be there), protection domain.
+ * Returns CAUSE_NONE and *va, the address in the owner's address space; or the cause's code, as for
+ * an lkey (CAUSE_LKEY_*) or, with remote, an rkey (CAUSE_RKEY_*); c gets the region's numbers.
  */
-enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr, uint64_t length, uint32_t rights,
-			 uint32_t pd, uint64_t *va, struct cause *c);
+enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
+			 uint64_t length, uint32_t rights, uint32_t pd, uint64_t *va,
+			 struct cause *c);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process's NIC: made for the first context, given up with the last, orphaned in a forked child.
+ * The process's NIC: made for the first context, given up with the last, orphaned in a forked
+ * child.
  */
 #include "nic/nic.h"
 
@@ -67,8 +68,9 @@ static void after_fork_in_parent(void)
 	pthread_mutex_unlock(&the_lock);
 }
 
-/* The segment is not mapped here (MADV_DONTFORK), the helper does not run, the life lock is the parent's. Our copies of its
- * descriptors must go: they would keep its slots bound and its connections open after its death. */
+/* The segment is not mapped here (MADV_DONTFORK), the helper does not run, the life lock is the
+ * parent's. Our copies of its descriptors must go: they would keep its slots bound and its
+ * connections open after its death. */
 static void after_fork_in_child(void)
 {
 	if (the_nic) {
@@ -90,9 +92,10 @@ static void install_fork_handlers(void)
 static void introduce(struct nic *nic, uint64_t size)
 {
 	struct seg_header *hdr = &nic->seg->hdr;
-	uint64_t random[2] = {0};
+	uint64_t random[2] = { 0 };
 
-	if (getrandom(random, sizeof(random), 0) != sizeof(random)) { /* refused: unlike others all the same */
+	if (getrandom(random, sizeof(random), 0) !=
+	    sizeof(random)) { /* refused: unlike others all the same */
 		random[0] = nic_wall_clock() ^ (uint64_t)getpid() << 40;
 		random[1] = random[0] * 0x9e3779b97f4a7c15u;
 	}

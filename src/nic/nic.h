@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process's NIC: its segment, slots, tables of objects and helper thread. There is one in a process, made when the
- * first context is opened and given up when the last one is closed.
+ * The process's NIC: its segment, slots, tables of objects and helper thread. There is one in a
+ * process, made when the first context is opened and given up when the last one is closed.
  *
- * After fork the child's copy is an orphan: nothing shared is mapped any more, every operation on an inherited object
- * answers an error, and opening a device makes a new NIC.
+ * After fork the child's copy is an orphan: nothing shared is mapped any more, every operation on
+ * an inherited object answers an error, and opening a device makes a new NIC.
  */
 #ifndef UROCE_NIC_NIC_H
 #define UROCE_NIC_NIC_H
@@ -24,27 +24,32 @@ struct attach;
 
 struct nic {
 	struct nic_segment *seg;
-	int seg_fd; /* also carries the life lock; never dup it and close the copy: that would drop the lock */
+	/* also carries the life lock; never dup it and close the copy: that would drop the lock */
+	int seg_fd;
 	int doorbell; /* eventfd: peers and our own threads wake the helper */
 	struct arena arena;
-	unsigned users;	   /* open contexts; under the process's NIC lock */
+	unsigned users;	     /* open contexts; under the process's NIC lock */
 	_Atomic bool orphan; /* true in a child that inherited us over fork */
 
 	struct table qps, cqs, srqs, mrs; /* index → private object */
 	pthread_mutex_t assist_lock;	  /* requests for assistance under way (local/assist.c) */
 	pthread_mutex_t atomic_lock;	  /* held over each atomic on our memory */
-	pthread_rwlock_t mr_lock;	  /* the helper's assisted copies read-hold it; deregistration write-holds it */
+	pthread_rwlock_t
+		/* the helper's assisted copies read-hold it; deregistration write-holds it */
+		mr_lock;
 	_Atomic uint32_t next_pd;
 
 	/* Processes that can visit us (nic/visit.h), ourselves included. */
 	pthread_mutex_t visitors_lock;
 	struct list visitors;
 
-	/* What the helper looks up by index it looks up, and takes a reference to, under this lock; who destroys an
-	 * object takes it out of its table under it. Taken after a QP's lock, never before. */
+	/* What the helper looks up by index it looks up, and takes a reference to, under this lock;
+	 * who destroys an object takes it out of its table under it. Taken after a QP's lock, never
+	 * before. */
 	pthread_mutex_t lock;
 	struct list deferred; /* QPs with work that could not be done when it was posted */
-	_Atomic uint64_t helper_wakes_at; /* CLOCK_MONOTONIC ns; UINT64_MAX: only when the doorbell rings */
+	_Atomic uint64_t
+		helper_wakes_at; /* CLOCK_MONOTONIC ns; UINT64_MAX: only when the doorbell rings */
 
 	pthread_t helper;
 	_Atomic bool helper_stop;
@@ -52,8 +57,9 @@ struct nic {
 	struct attach *attach; /* src/local: sockets and peers */
 };
 
-/* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with errno and a reason in
- * *why (static text) when the machine refuses something that we cannot do without. */
+/* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with
+ * errno and a reason in *why (static text) when the machine refuses something that we cannot do
+ * without. */
 struct nic *nic_open(const char **why);
 void nic_close(struct nic *nic);
 
@@ -74,7 +80,7 @@ static inline struct cause_ring *nic_causes(struct nic *nic)
 /* Wakes the helper. */
 void nic_ring_doorbell(struct nic *nic);
 
-uint64_t nic_now(void);	      /* CLOCK_MONOTONIC, ns */
+uint64_t nic_now(void);	       /* CLOCK_MONOTONIC, ns */
 uint64_t nic_wall_clock(void); /* CLOCK_REALTIME, ns */
 
 #endif

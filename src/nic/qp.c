@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queue pairs: creation, destruction, the states as initiators see them, flushing. The transitions and their attributes
- * are nic/qp_modify.c, posting is nic/qp_post.c, execution nic/requester.c.
+ * Queue pairs: creation, destruction, the states as initiators see them, flushing. The transitions
+ * and their attributes are nic/qp_modify.c, posting is nic/qp_post.c, execution nic/requester.c.
  */
 #include "nic/qp.h"
 
@@ -17,7 +17,7 @@
 #include "nic/requester.h"
 #include "nic/visit.h"
 
-static const char type_code[] = {[IBV_QPT_RC] = 1, [IBV_QPT_UC] = 2, [IBV_QPT_UD] = 3};
+static const char type_code[] = { [IBV_QPT_RC] = 1, [IBV_QPT_UC] = 2, [IBV_QPT_UD] = 3 };
 
 uint8_t qp_type_code(enum ibv_qp_type type)
 {
@@ -26,13 +26,15 @@ uint8_t qp_type_code(enum ibv_qp_type type)
 
 void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state)
 {
-	uint64_t word = (uint64_t)qp->generation << 32 | NIC_QP_EXISTS | (uint64_t)qp_type_code(qp->type) << 8 | state;
+	uint64_t word = (uint64_t)qp->generation << 32 | NIC_QP_EXISTS |
+			(uint64_t)qp_type_code(qp->type) << 8 | state;
 	uint64_t old = atomic_load(&qp->shared->state);
 	uint64_t changed;
 
 	qp->state = qp->attr.qp_state = state;
 	do {
-		/* What initiators reported stays until the error state, or RESET, has answered it. */
+		/* What initiators reported stays until the error state, or RESET, has answered
+		 * it. */
 		changed = word;
 		if (state != IBV_QPS_RESET && state != IBV_QPS_ERR)
 			changed |= old & (NIC_QP_RESP_ERROR | NIC_QP_COMM_EST);
@@ -68,19 +70,22 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	error = attach_own_slot(nic, qp->index >> NIC_QPN_INDEX_BITS);
 	if (error)
 		goto no_slot;
-	qp->qpn = atomic_load(&nic->seg->hdr.slots[qp->index >> NIC_QPN_INDEX_BITS]) << NIC_QPN_INDEX_BITS |
+	qp->qpn = atomic_load(&nic->seg->hdr.slots[qp->index >> NIC_QPN_INDEX_BITS])
+			  << NIC_QPN_INDEX_BITS |
 		  (qp->index & ((1u << NIC_QPN_INDEX_BITS) - 1));
 
 	while ((1u << qp->sq_log2) < qp->cap.max_send_wr)
 		qp->sq_log2++;
-	qp->sq_stride = (uint32_t)(sizeof(struct nic_swqe) + qp->cap.max_send_sge * sizeof(struct ibv_sge) +
-				   qp->cap.max_inline_data + NIC_CACHE_LINE - 1) &
-			~(NIC_CACHE_LINE - 1u);
+	qp->sq_stride =
+		(uint32_t)(sizeof(struct nic_swqe) + qp->cap.max_send_sge * sizeof(struct ibv_sge) +
+			   qp->cap.max_inline_data + NIC_CACHE_LINE - 1) &
+		~(NIC_CACHE_LINE - 1u);
 	qp->sq = aligned_alloc(NIC_CACHE_LINE, (size_t)qp->sq_stride << qp->sq_log2);
 	error = ENOMEM;
 	if (!qp->sq || segment_commit(nic->seg, nic->seg_fd, qp->shared, sizeof(*qp->shared)))
 		goto no_queue;
-	error = nic_rq_create(nic, &qp->shared->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge, &qp->rq);
+	error = nic_rq_create(nic, &qp->shared->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge,
+			      &qp->rq);
 	if (error)
 		goto no_queue;
 	qp->rq.keeps_order = qp->type == IBV_QPT_UD;
@@ -125,7 +130,8 @@ void nic_qp_put(struct nic_qp *qp)
 	atomic_fetch_sub_explicit(&qp->refs, 1, memory_order_release);
 }
 
-/* Takes away what was posted and completed but not polled: after RESET and destroy nothing of it appears any more. */
+/* Takes away what was posted and completed but not polled: after RESET and destroy nothing of it
+ * appears any more. */
 static void forget_work(struct nic_qp *qp)
 {
 	nic_cq_forget(qp->send_cq, NIC_REF_SQ, qp->index, qp->qpn);
@@ -139,7 +145,8 @@ static void forget_work(struct nic_qp *qp)
 	qp->finish_at = qp->due = 0;
 }
 
-/* Receives of an SRQ that the peer took for this QP and did not complete are available to others again. Nobody visits. */
+/* Receives of an SRQ that the peer took for this QP and did not complete are available to others
+ * again. Nobody visits. */
 static void give_back_begun(struct nic_qp *qp)
 {
 	uint8_t *seen = qp->srq && qp->type != IBV_QPT_UD ? calloc(1, NIC_MAX_WR) : NULL;
@@ -148,7 +155,8 @@ static void give_back_begun(struct nic_qp *qp)
 		return;
 	nic_cq_mark(qp->recv_cq, NIC_REF_SRQ, qp->srq->index, seen);
 	for (uint32_t slot = 0; slot < qp->srq->rq.max_wr; slot++) {
-		if (qp->attr.dest_qp_num && nic_rq_taker(&qp->srq->rq, slot) == qp->attr.dest_qp_num && !seen[slot])
+		if (qp->attr.dest_qp_num &&
+		    nic_rq_taker(&qp->srq->rq, slot) == qp->attr.dest_qp_num && !seen[slot])
 			nic_rq_repost(&qp->srq->rq, slot);
 	}
 	free(seen);
@@ -165,8 +173,10 @@ void nic_qp_destroy(struct nic_qp *qp)
 			qp->transport->disconnect(qp);
 		qp->transport = NULL;
 		qp->state = IBV_QPS_RESET;
-		qp->flush_receives = qp->drain_event = false; /* the helper may have it in hand: nothing defers it again */
-		/* Not there any more for initiators; generation stays, so that the next QP here has another. */
+		qp->flush_receives = qp->drain_event =
+			false; /* the helper may have it in hand: nothing defers it again */
+		/* Not there any more for initiators; generation stays, so that the next QP here has
+		 * another. */
 		atomic_store(&qp->shared->state, (uint64_t)qp->generation << 32);
 		crash_point(QP_GONE);
 		requester_forget(qp);
@@ -216,7 +226,8 @@ void nic_qp_reset(struct nic_qp *qp)
 void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type)
 {
 	if (qp->events)
-		nic_event_raise(qp->events, &(struct ibv_async_event){.element.qp = qp->handle, .event_type = type});
+		nic_event_raise(qp->events, &(struct ibv_async_event){ .element.qp = qp->handle,
+								       .event_type = type });
 }
 
 void nic_qp_fail(struct nic_qp *qp)
@@ -233,17 +244,21 @@ void nic_qp_fail(struct nic_qp *qp)
 	qp->flush_deadline = nic_now() + NIC_GRACE;
 }
 
-static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index, struct seg_rq *rq, uint32_t slot)
+static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index, struct seg_rq *rq,
+		      uint32_t slot)
 {
-	struct nic_cqe cqe = {
-		.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = qp->qpn, .vendor_err = CAUSE_FLUSHED};
+	struct nic_cqe cqe = { .status = IBV_WC_WR_FLUSH_ERR,
+			       .opcode = IBV_WC_RECV,
+			       .qp_num = qp->qpn,
+			       .vendor_err = CAUSE_FLUSHED };
 
 	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
 	nic_cq_publish(qp->recv_cq, kind, index, slot, true);
 }
 
 /* Flushes slots that a taker began for this QP and neither completed nor will. */
-static void flush_begun(struct nic_qp *qp, struct nic_rq *rq, enum nic_ref_kind kind, uint32_t index)
+static void flush_begun(struct nic_qp *qp, struct nic_rq *rq, enum nic_ref_kind kind,
+			uint32_t index)
 {
 	uint8_t *seen = calloc(1, NIC_MAX_WR);
 
@@ -293,11 +308,12 @@ void nic_qp_attend(struct nic_qp *qp)
 			nic_qp_raise(qp, IBV_EVENT_QP_ACCESS_ERR);
 		if (word & NIC_QP_REQ_ERR)
 			nic_qp_raise(qp, IBV_EVENT_QP_REQ_ERR);
-		cause_record(nic_causes(qp->nic), &(struct cause){.code = CAUSE_PEER_REPORTED,
-								  .qpn = qp->qpn,
-								  .peer_qpn = qp->attr.dest_qp_num,
-								  .state = qp->state,
-								  .value = word & NIC_QP_RESP_ERROR});
+		cause_record(nic_causes(qp->nic),
+			     &(struct cause){ .code = CAUSE_PEER_REPORTED,
+					      .qpn = qp->qpn,
+					      .peer_qpn = qp->attr.dest_qp_num,
+					      .state = qp->state,
+					      .value = word & NIC_QP_RESP_ERROR });
 		nic_qp_fail(qp);
 		requester_run(qp);
 	}
@@ -313,6 +329,8 @@ void nic_qp_fail_users(struct nic *nic, uint32_t cq)
 			continue;
 		if (qp->send_cq->index == cq || qp->recv_cq->index == cq) {
 			pthread_mutex_lock(&qp->lock);
+			if (qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET)
+				nic_qp_raise(qp, IBV_EVENT_QP_FATAL);
 			nic_qp_fail(qp);
 			requester_run(qp);
 			pthread_mutex_unlock(&qp->lock);

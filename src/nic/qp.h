@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queue pairs: creation, the state machine, the send queue. What executes the send queue is nic/requester.c.
+ * Queue pairs: creation, the state machine, the send queue. What executes the send queue is
+ * nic/requester.c.
  */
 #ifndef UROCE_NIC_QP_H
 #define UROCE_NIC_QP_H
@@ -36,7 +37,8 @@ struct nic_swqe {
 	struct nic_cqe cqe; /* must be first, as in nic_rwqe */
 	uint64_t wr_id;
 	enum ibv_wr_opcode opcode;
-	unsigned send_flags;  /* enum ibv_send_flags; SIGNALED is set for all when the QP was made with sq_sig_all */
+	/* enum ibv_send_flags; SIGNALED is set for all when the QP was made with sq_sig_all */
+	unsigned send_flags;
 	uint32_t imm_data;
 	uint32_t rkey;
 	uint64_t remote_addr;
@@ -65,29 +67,30 @@ struct nic_qp {
 	struct nic_event_queue *events; /* of its context */
 	const union ibv_gid *gids;	/* of its device; valid as long as the QP */
 	uint32_t gid_count;
-	uint32_t mtu;			/* of the port, bytes */
+	uint32_t mtu; /* of the port, bytes */
 
 	pthread_mutex_t lock; /* everything below; taken by posters, pollers and the helper */
 	enum ibv_qp_state state;
 	struct ibv_qp_attr attr; /* as modify left it */
 	struct nic_ah path;	 /* RC, UC: from the primary path */
 
-	uint8_t *sq;	      /* WQEs of stride bytes */
+	uint8_t *sq; /* WQEs of stride bytes */
 	uint32_t sq_stride, sq_log2;
-	_Atomic uint64_t sq_head; /* oldest position not given back; moved by the send CQ's consumer */
-	uint64_t sq_exec;     /* next to execute */
-	uint64_t sq_tail;     /* next to post */
-	uint64_t sq_claimed;  /* extended API: sq_tail when the batch is committed */
-	int batch_error;      /* extended API: why the batch cannot be committed */
+	_Atomic uint64_t
+		sq_head;     /* oldest position not given back; moved by the send CQ's consumer */
+	uint64_t sq_exec;    /* next to execute */
+	uint64_t sq_tail;    /* next to post */
+	uint64_t sq_claimed; /* extended API: sq_tail when the batch is committed */
+	int batch_error;     /* extended API: why the batch cannot be committed */
 	uint32_t batch_count;
 
 	/* The WQE at sq_exec: reset when it is done. */
-	uint64_t due;	      /* when to go on, CLOCK_MONOTONIC ns; 0: at once */
+	uint64_t due; /* when to go on, CLOCK_MONOTONIC ns; 0: at once */
 	uint8_t rnr_left, retry_left;
-	bool started;	      /* retry counters are loaded */
-	uint32_t sq_psn;      /* of the next packet */
-	uint64_t finish_at;   /* UROCE_TIMING: executed, to be completed at this time; 0: not so */
-	bool flush_receives;  /* error state: receives wait to be flushed until no visitor is left */
+	bool started;	     /* retry counters are loaded */
+	uint32_t sq_psn;     /* of the next packet */
+	uint64_t finish_at;  /* UROCE_TIMING: executed, to be completed at this time; 0: not so */
+	bool flush_receives; /* error state: receives wait to be flushed until no visitor is left */
 	uint64_t flush_deadline;
 	bool last_wqe_raised; /* error state, SRQ: IBV_EVENT_QP_LAST_WQE_REACHED was raised */
 	bool established;     /* IBV_EVENT_COMM_EST was raised */
@@ -97,8 +100,8 @@ struct nic_qp {
 
 	struct list of_deferred; /* nic->deferred; this and the next three under nic->lock */
 	bool is_deferred;
-	uint64_t poller_due; /* when a poller of the send CQ may run it */
-	uint64_t helper_due; /* when the helper takes it, if no poller has run it by then */
+	uint64_t poller_due;   /* when a poller of the send CQ may run it */
+	uint64_t helper_due;   /* when the helper takes it, if no poller has run it by then */
 	_Atomic uint32_t refs; /* helper and pollers that run it */
 };
 
@@ -114,7 +117,8 @@ struct nic_qp_init {
 	uint32_t mtu;
 };
 
-/* 0, or errno (ENOMEM). cap says what was made: at least what was asked for. Set handle and events afterwards. */
+/* 0, or errno (ENOMEM). cap says what was made: at least what was asked for. Set handle and events
+ * afterwards. */
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp *qp);
 void nic_qp_destroy(struct nic_qp *qp);
 
@@ -128,17 +132,21 @@ int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 
 /*
- * Posting one by one, for the extended API (ibv_wr_*): lock, then for each WR nic_qp_claim, fill, and at the end commit
- * or abort. The lock is held from begin to commit or abort.
+ * Posting one by one, for the extended API (ibv_wr_*): lock, then for each WR nic_qp_claim, fill,
+ * and at the end commit or abort. The lock is held from begin to commit or abort.
  */
 void nic_qp_begin(struct nic_qp *qp);
-/* The next WQE, with wr_id, opcode, flags, lists empty; NULL with a positive errno in *error (EINVAL state, ENOMEM). */
-struct nic_swqe *nic_qp_claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned flags, int *error);
+/* The next WQE, with wr_id, opcode, flags, lists empty; NULL with a positive errno in *error
+ * (EINVAL state, ENOMEM). */
+struct nic_swqe *nic_qp_claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode,
+			      unsigned flags, int *error);
 /* SGEs or inline bytes of a claimed WQE; a positive errno when there are too many. */
-int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_sge *sge, uint32_t num_sge);
-int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf, size_t num_buf);
-/* Checks what can be said only now (UD without AH, atomic length…), publishes, runs, unlocks. On error nothing of the
- * batch is posted. */
+int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_sge *sge,
+		      uint32_t num_sge);
+int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf,
+			size_t num_buf);
+/* Checks what can be said only now (UD without AH, atomic length…), publishes, runs, unlocks. On
+ * error nothing of the batch is posted. */
 int nic_qp_commit(struct nic_qp *qp);
 void nic_qp_abort(struct nic_qp *qp);
 
@@ -157,11 +165,11 @@ void nic_qp_attend(struct nic_qp *qp);
 void nic_qp_fail(struct nic_qp *qp);
 /* Changes the state, also as initiators see it; lock held. */
 void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state);
-/* Completes all undelivered receives with WR_FLUSH_ERR; lock held, in the error state. all: nobody is visiting, so also
- * those that a taker began. */
+/* Completes all undelivered receives with WR_FLUSH_ERR; lock held, in the error state. all: nobody
+ * is visiting, so also those that a taker began. */
 void nic_qp_flush_receives(struct nic_qp *qp, bool all);
 void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type);
-/* Moves to the error state all that complete into CQ `cq`. */
+/* Moves to the error state all that complete into CQ `cq`, which is in error: IBV_EVENT_QP_FATAL (specification 11.6.3.2). */
 void nic_qp_fail_users(struct nic *nic, uint32_t cq);
 
 /* A reference that keeps the QP from being destroyed; NULL if there is none of this index. */

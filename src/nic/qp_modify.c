@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The state machine of queue pairs: which transitions there are, which attributes each requires and allows
- * (specification tables 91 to 97; ibv_modify_qp(3)), and what each value may be.
+ * The state machine of queue pairs: which transitions there are, which attributes each requires and
+ * allows (specification tables 91 to 97; ibv_modify_qp(3)), and what each value may be.
  */
 #include <errno.h>
 #include <string.h>
@@ -19,86 +19,62 @@ struct transition {
 	int required[TYPES], optional[TYPES];
 };
 
-#define CONNECT (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
-#define RUN_OPT (IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE)
-#define INIT_C	(IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
-#define INIT_D	(IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
+#define INIT_C (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+#define INIT_D (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
 
+#define CONNECT	   (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define CONNECT_RC (CONNECT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define RTR_OPT	   (IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX)
+#define RTR_OPT_D  (IBV_QP_PKEY_INDEX | IBV_QP_QKEY)
+
+#define REPLIES (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
+#define RUN_OPT (IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE)
+#define RUN_RC	(RUN_OPT | IBV_QP_MIN_RNR_TIMER)
+#define RUN_D	(IBV_QP_CUR_STATE | IBV_QP_QKEY)
+#define SQE_OPT (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS)
+#define NOTIFY	IBV_QP_EN_SQD_ASYNC_NOTIFY
+#define DRAINED (IBV_QP_AV | RTR_OPT | IBV_QP_PATH_MIG_STATE)
+#define DRAIN_RC \
+	(DRAINED | IBV_QP_PORT | IBV_QP_MIN_RNR_TIMER | REPLIES | IBV_QP_MAX_DEST_RD_ATOMIC)
+
+/* Beside these, every state may go to RESET, and all but RESET to ERR, without attributes. */
 static const struct transition table[IBV_QPS_ERR + 1][IBV_QPS_ERR + 1] = {
-	[IBV_QPS_RESET] = {
-		[IBV_QPS_RESET] = {.valid = true},
-		[IBV_QPS_INIT] = {true, .required = {INIT_C, INIT_C, INIT_D}},
-	},
-	[IBV_QPS_INIT] = {
-		[IBV_QPS_RESET] = {.valid = true},
-		[IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_INIT] = {true, .optional = {INIT_C, INIT_C, INIT_D}},
-		[IBV_QPS_RTR] = {
-			true,
-			.required = {CONNECT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, CONNECT, 0},
-			.optional = {IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-				     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-				     IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
-		},
-	},
-	[IBV_QPS_RTR] = {
-		[IBV_QPS_RESET] = {.valid = true},
-		[IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_RTS] = {
-			true,
-			.required = {IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-					     IBV_QP_MAX_QP_RD_ATOMIC,
-				     IBV_QP_SQ_PSN, IBV_QP_SQ_PSN},
-			.optional = {RUN_OPT | IBV_QP_MIN_RNR_TIMER, RUN_OPT, IBV_QP_CUR_STATE | IBV_QP_QKEY},
-		},
-	},
-	[IBV_QPS_RTS] = {
-		[IBV_QPS_RESET] = {.valid = true},
-		[IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_RTS] = {true, .optional = {RUN_OPT | IBV_QP_MIN_RNR_TIMER, RUN_OPT, IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-		[IBV_QPS_SQD] = {true, .optional = {IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_EN_SQD_ASYNC_NOTIFY,
-						    IBV_QP_EN_SQD_ASYNC_NOTIFY}},
-	},
-	[IBV_QPS_SQD] = {
-		[IBV_QPS_RESET] = {.valid = true},
-		[IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_RTS] = {true, .optional = {RUN_OPT | IBV_QP_MIN_RNR_TIMER, RUN_OPT, IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-		[IBV_QPS_SQD] = {
-			true,
-			.optional = {IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					     IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
-					     IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER |
-					     IBV_QP_PATH_MIG_STATE,
-				     IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX |
-					     IBV_QP_PATH_MIG_STATE,
-				     IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
-		},
-	},
-	[IBV_QPS_SQE] = {
-		[IBV_QPS_RESET] = {.valid = true},
-		[IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_RTS] = {true, .optional = {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-	},
-	[IBV_QPS_ERR] = {
-		[IBV_QPS_RESET] = {.valid = true},
-		[IBV_QPS_ERR] = {.valid = true},
-	},
+	[IBV_QPS_RESET][IBV_QPS_INIT] = { true, .required = { INIT_C, INIT_C, INIT_D } },
+	[IBV_QPS_INIT][IBV_QPS_INIT] = { true, .optional = { INIT_C, INIT_C, INIT_D } },
+	[IBV_QPS_INIT][IBV_QPS_RTR] = { true, .required = { CONNECT_RC, CONNECT, 0 },
+					.optional = { RTR_OPT, RTR_OPT, RTR_OPT_D } },
+	[IBV_QPS_RTR][IBV_QPS_RTS] = { true,
+				       .required = { IBV_QP_SQ_PSN | REPLIES, IBV_QP_SQ_PSN,
+						     IBV_QP_SQ_PSN },
+				       .optional = { RUN_RC, RUN_OPT, RUN_D } },
+	[IBV_QPS_RTS][IBV_QPS_RTS] = { true, .optional = { RUN_RC, RUN_OPT, RUN_D } },
+	[IBV_QPS_RTS][IBV_QPS_SQD] = { true, .optional = { NOTIFY, NOTIFY, NOTIFY } },
+	[IBV_QPS_SQD][IBV_QPS_RTS] = { true, .optional = { RUN_RC, RUN_OPT, RUN_D } },
+	[IBV_QPS_SQD][IBV_QPS_SQD] = { true, .optional = { DRAIN_RC, DRAINED, RTR_OPT_D } },
+	[IBV_QPS_SQE][IBV_QPS_RTS] = { true, .optional = { 0, SQE_OPT, RUN_D } },
 };
+
+static bool is_valid(enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	return to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET) ||
+	       (to < IBV_QPS_ERR && table[from][to].valid);
+}
 
 static int column(enum ibv_qp_type type)
 {
 	return type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
 }
 
-static int refuse(const struct nic_qp *qp, int mask, enum cause_code code, uint64_t value, uint64_t limit)
+static int refuse(const struct nic_qp *qp, int mask, enum cause_code code, uint64_t value,
+		  uint64_t limit)
 {
-	cause_record(nic_causes(qp->nic), &(struct cause){.code = code,
-							  .error = EINVAL,
-							  .qpn = qp->qpn,
-							  .opcode = (uint32_t)mask,
-							  .state = qp->state,
-							  .value = value,
-							  .limit = limit});
+	cause_record(nic_causes(qp->nic), &(struct cause){ .code = code,
+							   .error = EINVAL,
+							   .qpn = qp->qpn,
+							   .opcode = (uint32_t)mask,
+							   .state = qp->state,
+							   .value = value,
+							   .limit = limit });
 	return EINVAL;
 }
 
@@ -124,30 +100,34 @@ static int check_values(const struct nic_qp *qp, const struct ibv_qp_attr *attr,
 		int bit;
 		uint64_t value, limit;
 	} bounds[] = {
-		{IBV_QP_PKEY_INDEX, attr->pkey_index, 0},
-		{IBV_QP_DEST_QPN, attr->dest_qp_num, 0xffffff},
-		{IBV_QP_TIMEOUT, attr->timeout, 31},
-		{IBV_QP_RETRY_CNT, attr->retry_cnt, 7},
-		{IBV_QP_RNR_RETRY, attr->rnr_retry, 7},
-		{IBV_QP_MIN_RNR_TIMER, attr->min_rnr_timer, 31},
-		{IBV_QP_MAX_QP_RD_ATOMIC, attr->max_rd_atomic, limits->max_init_rd_atomic},
-		{IBV_QP_MAX_DEST_RD_ATOMIC, attr->max_dest_rd_atomic, limits->max_rd_atomic},
-		{IBV_QP_ACCESS_FLAGS, attr->qp_access_flags,
-		 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC},
+		{ IBV_QP_PKEY_INDEX, attr->pkey_index, 0 },
+		{ IBV_QP_DEST_QPN, attr->dest_qp_num, 0xffffff },
+		{ IBV_QP_TIMEOUT, attr->timeout, 31 },
+		{ IBV_QP_RETRY_CNT, attr->retry_cnt, 7 },
+		{ IBV_QP_RNR_RETRY, attr->rnr_retry, 7 },
+		{ IBV_QP_MIN_RNR_TIMER, attr->min_rnr_timer, 31 },
+		{ IBV_QP_MAX_QP_RD_ATOMIC, attr->max_rd_atomic, limits->max_init_rd_atomic },
+		{ IBV_QP_MAX_DEST_RD_ATOMIC, attr->max_dest_rd_atomic, limits->max_rd_atomic },
+		{ IBV_QP_ACCESS_FLAGS, attr->qp_access_flags,
+		  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			  IBV_ACCESS_REMOTE_ATOMIC },
 	};
 
 	for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
 		if (mask & bounds[i].bit && bounds[i].value > bounds[i].limit)
-			return refuse(qp, mask, CAUSE_MODIFY_VALUE, bounds[i].value, bounds[i].limit);
+			return refuse(qp, mask, CAUSE_MODIFY_VALUE, bounds[i].value,
+				      bounds[i].limit);
 	}
 	if (mask & IBV_QP_PORT && attr->port_num != 1)
 		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->port_num, 1);
-	if (mask & IBV_QP_PATH_MTU && (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096 ||
-				       qp_mtu_bytes(attr->path_mtu) > qp->mtu))
+	if (mask & IBV_QP_PATH_MTU &&
+	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096 ||
+	     qp_mtu_bytes(attr->path_mtu) > qp->mtu))
 		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->path_mtu, qp->mtu);
 	/* Automatic path migration: hardware for RoCE has none either. */
 	if (mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE))
-		return refuse(qp, mask, CAUSE_MODIFY_SUPERFLUOUS, (uint64_t)mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE), 0);
+		return refuse(qp, mask, CAUSE_MODIFY_SUPERFLUOUS,
+			      (uint64_t)mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE), 0);
 	if (mask & IBV_QP_AV)
 		return qp_check_path(qp, mask, &attr->ah_attr);
 	return 0;
@@ -174,14 +154,14 @@ static void apply(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		const struct ibv_ah_attr *av = &attr->ah_attr;
 
 		qp->attr.ah_attr = *av;
-		qp->path = (struct nic_ah){.pd = qp->pd,
-					   .dgid = av->grh.dgid,
-					   .sgid = qp->gids[av->grh.sgid_index],
-					   .flow_label = av->grh.flow_label,
-					   .sgid_index = av->grh.sgid_index,
-					   .hop_limit = av->grh.hop_limit,
-					   .traffic_class = av->grh.traffic_class,
-					   .sl = av->sl};
+		qp->path = (struct nic_ah){ .pd = qp->pd,
+					    .dgid = av->grh.dgid,
+					    .sgid = qp->gids[av->grh.sgid_index],
+					    .flow_label = av->grh.flow_label,
+					    .sgid_index = av->grh.sgid_index,
+					    .hop_limit = av->grh.hop_limit,
+					    .traffic_class = av->grh.traffic_class,
+					    .sl = av->sl };
 		shared->sgid = qp->path.sgid;
 		shared->dgid = qp->path.dgid;
 	}
@@ -258,7 +238,7 @@ static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		if (attr->cur_qp_state != from)
 			return refuse(qp, mask, CAUSE_MODIFY_CUR_STATE, attr->cur_qp_state, from);
 	}
-	if (to > IBV_QPS_ERR || !table[from][to].valid)
+	if (!is_valid(from, to))
 		return refuse(qp, mask, CAUSE_MODIFY_TRANSITION, to, from);
 
 	int type = column(qp->type);
@@ -266,9 +246,11 @@ static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	int allowed = required | table[from][to].optional[type] | IBV_QP_STATE;
 
 	if ((mask & required) != required)
-		return refuse(qp, mask, CAUSE_MODIFY_MISSING, (uint64_t)(required & ~mask), (uint64_t)required);
+		return refuse(qp, mask, CAUSE_MODIFY_MISSING, (uint64_t)(required & ~mask),
+			      (uint64_t)required);
 	if (mask & ~allowed)
-		return refuse(qp, mask, CAUSE_MODIFY_SUPERFLUOUS, (uint64_t)(mask & ~allowed), (uint64_t)allowed);
+		return refuse(qp, mask, CAUSE_MODIFY_SUPERFLUOUS, (uint64_t)(mask & ~allowed),
+			      (uint64_t)allowed);
 
 	int error = check_values(qp, attr, mask);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting: from ibv_send_wr lists and from the calls of the extended API into send WQEs. A WQE is checked completely
- * before it is published; what a request cannot say wrongly until it is executed (keys, bounds) is the requester's.
+ * Posting: from ibv_send_wr lists and from the calls of the extended API into send WQEs. A WQE is
+ * checked completely before it is published; what a request cannot say wrongly until it is executed
+ * (keys, bounds) is the requester's.
  */
 #include <errno.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 #include "nic/qp.h"
 #include "nic/requester.h"
 
-/* Where the opcode may be used (specification table 38; memory windows and invalidation are not supported). */
+/* Where the opcode may be used (specification table 38; memory windows and invalidation are not
+ * supported). */
 static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
 {
 	switch (opcode) {
@@ -34,18 +36,18 @@ static bool is_atomic(enum ibv_wr_opcode opcode)
 	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-static int refuse(const struct nic_qp *qp, enum cause_code code, int error, uint64_t wr_id, uint32_t index, uint32_t opcode,
-		  uint64_t value, uint64_t limit)
+static int refuse(const struct nic_qp *qp, enum cause_code code, int error, uint64_t wr_id,
+		  uint32_t index, uint32_t opcode, uint64_t value, uint64_t limit)
 {
-	cause_record(nic_causes(qp->nic), &(struct cause){.code = code,
-							  .error = error,
-							  .qpn = qp->qpn,
-							  .wr_id = wr_id,
-							  .wr_index = index,
-							  .opcode = opcode,
-							  .state = qp->state,
-							  .value = value,
-							  .limit = limit});
+	cause_record(nic_causes(qp->nic), &(struct cause){ .code = code,
+							   .error = error,
+							   .qpn = qp->qpn,
+							   .wr_id = wr_id,
+							   .wr_index = index,
+							   .opcode = opcode,
+							   .state = qp->state,
+							   .value = value,
+							   .limit = limit });
 	return error;
 }
 
@@ -55,20 +57,24 @@ void *nic_swqe_inline(const struct nic_qp *qp, struct nic_swqe *wqe)
 }
 
 /* Finds room and sets what is common to both APIs. */
-static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned flags, struct nic_swqe **to)
+static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned flags,
+		 struct nic_swqe **to)
 {
 	uint32_t index = qp->batch_count;
 
 	if (qp->state < IBV_QPS_RTS)
-		return refuse(qp, CAUSE_POST_STATE, EINVAL, wr_id, index, opcode, qp->state, IBV_QPS_RTS);
+		return refuse(qp, CAUSE_POST_STATE, EINVAL, wr_id, index, opcode, qp->state,
+			      IBV_QPS_RTS);
 	if (!opcode_is_supported(qp->type, opcode))
 		return refuse(qp, CAUSE_POST_OPCODE, EINVAL, wr_id, index, opcode, opcode, 0);
 
 	uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_acquire);
 
 	if (qp->sq_claimed - head >= qp->cap.max_send_wr) {
-		/* value: of those, how many were executed and wait for the program to poll a completion. */
-		return refuse(qp, CAUSE_SQ_FULL, ENOMEM, wr_id, index, opcode, qp->sq_exec - head, qp->cap.max_send_wr);
+		/* value: of those, how many were executed and wait for the program to poll a
+		 * completion. */
+		return refuse(qp, CAUSE_SQ_FULL, ENOMEM, wr_id, index, opcode, qp->sq_exec - head,
+			      qp->cap.max_send_wr);
 	}
 
 	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_claimed);
@@ -84,19 +90,22 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 	return 0;
 }
 
-int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_sge *sge, uint32_t num_sge)
+int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_sge *sge,
+		      uint32_t num_sge)
 {
 	uint32_t limit = qp->cap.max_send_sge;
 
 	if (wqe->opcode == IBV_WR_RDMA_READ && limit > nic_limits()->max_sge_rd)
 		limit = nic_limits()->max_sge_rd;
 	if (num_sge > limit)
-		return refuse(qp, CAUSE_POST_SGES, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, num_sge, limit);
+		return refuse(qp, CAUSE_POST_SGES, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode,
+			      num_sge, limit);
 	if (wqe->send_flags & IBV_SEND_INLINE) {
 		struct ibv_data_buf buf[NIC_MAX_SGE];
 
 		for (uint32_t i = 0; i < num_sge; i++)
-			buf[i] = (struct ibv_data_buf){.addr = (void *)(uintptr_t)sge[i].addr, .length = sge[i].length};
+			buf[i] = (struct ibv_data_buf){ .addr = (void *)(uintptr_t)sge[i].addr,
+							.length = sge[i].length };
 		return nic_swqe_set_inline(qp, wqe, buf, num_sge);
 	}
 	wqe->num_sge = num_sge;
@@ -108,7 +117,8 @@ int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_
 	return 0;
 }
 
-int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf, size_t num_buf)
+int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf,
+			size_t num_buf)
 {
 	uint8_t *to = nic_swqe_inline(qp, wqe);
 	uint64_t length = 0;
@@ -116,12 +126,13 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 	wqe->send_flags |= IBV_SEND_INLINE;
 	/* What is brought back needs memory to go to. */
 	if (wqe->opcode == IBV_WR_RDMA_READ || is_atomic(wqe->opcode))
-		return refuse(qp, CAUSE_POST_FLAGS, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, wqe->send_flags, 0);
+		return refuse(qp, CAUSE_POST_FLAGS, EINVAL, wqe->wr_id, wqe->list_index,
+			      wqe->opcode, wqe->send_flags, 0);
 	for (size_t i = 0; i < num_buf; i++)
 		length += buf[i].length;
 	if (length > qp->cap.max_inline_data)
-		return refuse(qp, CAUSE_POST_INLINE, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, length,
-			      qp->cap.max_inline_data);
+		return refuse(qp, CAUSE_POST_INLINE, EINVAL, wqe->wr_id, wqe->list_index,
+			      wqe->opcode, length, qp->cap.max_inline_data);
 	for (size_t i = 0; i < num_buf; i++) {
 		memcpy(to, buf[i].addr, buf[i].length);
 		to += buf[i].length;
@@ -136,7 +147,8 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 static int check(struct nic_qp *qp, struct nic_swqe *wqe)
 {
 	if (qp->type == IBV_QPT_UD && !wqe->ah.pd)
-		return refuse(qp, CAUSE_POST_NO_AH, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, 0, 0);
+		return refuse(qp, CAUSE_POST_NO_AH, EINVAL, wqe->wr_id, wqe->list_index,
+			      wqe->opcode, 0, 0);
 	return 0;
 }
 
@@ -224,8 +236,8 @@ int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 		return EIO;
 	}
 	state = atomic_load_explicit(&qp->shared->state, memory_order_relaxed) & 0xff;
-	/* A receive posted in the error state is flushed; the check comes after posting, so that whichever of the two comes
-	 * later finds the other. */
+	/* A receive posted in the error state is flushed; the check comes after posting, so that
+	 * whichever of the two comes later finds the other. */
 	if (qp->srq)
 		refused = CAUSE_POST_ON_SRQ_QP;
 	else if (state == IBV_QPS_RESET)
@@ -259,7 +271,8 @@ void nic_qp_begin(struct nic_qp *qp)
 		begin(qp);
 }
 
-struct nic_swqe *nic_qp_claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned flags, int *error)
+struct nic_swqe *nic_qp_claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode,
+			      unsigned flags, int *error)
 {
 	struct nic_swqe *wqe = NULL;
 

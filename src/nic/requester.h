@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The requester: executes a QP's send queue in order, completes and flushes. Runs inside post_send, a later poll_cq, or
- * on the helper's thread; when is nic/timing.h's affair.
+ * The requester: executes a QP's send queue in order, completes and flushes. Runs inside post_send,
+ * a later poll_cq, or on the helper's thread; when is nic/timing.h's affair.
  */
 #ifndef UROCE_NIC_REQUESTER_H
 #define UROCE_NIC_REQUESTER_H
@@ -17,7 +17,8 @@ void requester_run(struct nic_qp *qp);
 /* Runs deferred QPs that complete into the CQ, whose consumer the caller is. */
 void requester_run_for(struct nic_cq *cq);
 
-/* Helper: runs what is due; returns when to call again (CLOCK_MONOTONIC ns; 0: at once; UINT64_MAX: nothing is waiting). */
+/* Helper: runs what is due; returns when to call again (CLOCK_MONOTONIC ns; 0: at once; UINT64_MAX:
+ * nothing is waiting). */
 uint64_t requester_run_due(struct nic *nic);
 
 /* When that will be, without running anything. */

@@ -73,7 +73,9 @@ struct rq_taken {
 enum rq_answer {
 	RQ_TAKEN,
 	RQ_EMPTY,
-	RQ_TOO_SHORT, /* not taken: the oldest, of which only taken->slot is told, has room for less than need bytes */
+	/* not taken: the oldest, of which only taken->slot is told, has room for less than need
+	 * bytes */
+	RQ_TOO_SHORT,
 	RQ_BUSY, /* not taken: in_order, and the one before is taken and not published yet */
 };
 

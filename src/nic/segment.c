@@ -2,8 +2,9 @@
 /*
  * The segment's memfd and its arena.
  *
- * The arena gives out powers of two from 128 bytes. A block that was never used comes from the end; a freed one of 64 KiB or
- * more has its pages punched out, so that a program which made large queues once does not pay for them for ever.
+ * The arena gives out powers of two from 128 bytes. A block that was never used comes from the end;
+ * a freed one of 64 KiB or more has its pages punched out, so that a program which made large
+ * queues once does not pay for them for ever.
  */
 #include "nic/segment.h"
 
@@ -42,12 +43,14 @@ static int make_memfd(void)
 	return fd;
 }
 
-/* Whether a segment of this size leaves room: for those of peers, which mostly have the same limit, and the program. */
+/* Whether a segment of this size leaves room: for those of peers, which mostly have the same limit,
+ * and the program. */
 static bool suits_address_space(uint64_t size)
 {
 	struct rlimit limit;
 
-	return getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur / SPACE_PARTS;
+	return getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY ||
+	       size <= limit.rlim_cur / SPACE_PARTS;
 }
 
 /* Past RLIMIT_FSIZE ftruncate does not just fail: it sends SIGXFSZ. */
@@ -60,8 +63,10 @@ static bool suits_file_size(uint64_t size)
 
 int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
 {
-	/* Address space is all that a sparse file costs, but RLIMIT_AS or a debugger's allocator may have little. */
-	static const uint64_t sizes[] = {16ull << 30, 4ull << 30, 1ull << 30, 256ull << 20, 128ull << 20};
+	/* Address space is all that a sparse file costs, but RLIMIT_AS or a debugger's allocator
+	 * may have little. */
+	static const uint64_t sizes[] = { 16ull << 30, 4ull << 30, 1ull << 30, 256ull << 20,
+					  128ull << 20 };
 	const size_t count = sizeof(sizes) / sizeof(sizes[0]);
 	int error = ENOMEM;
 
@@ -80,7 +85,8 @@ int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
 			error = errno;
 			continue;
 		}
-		void *map = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
+		void *map = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+				 *fd, 0);
 
 		if (map == MAP_FAILED) {
 			error = errno;
@@ -148,7 +154,7 @@ static uint32_t class_of(uint64_t length)
 	uint32_t class = 0;
 
 	while (class < ARENA_CLASSES && (1ull << (class + ARENA_MIN_LOG2)) < length)
-		class++;
+		class ++;
 	return class;
 }
 
@@ -167,7 +173,8 @@ uint64_t arena_alloc(struct arena *arena, uint64_t length)
 		offset = block->offset;
 		free(block);
 	} else {
-		/* Page-sized blocks and larger ones start at a page, so that punching one leaves its neighbours. */
+		/* Page-sized blocks and larger ones start at a page, so that punching one leaves
+		 * its neighbours. */
 		uint64_t align = bytes < PAGE ? bytes : PAGE;
 		uint64_t start = (arena->next + align - 1) & ~(align - 1);
 
@@ -193,7 +200,8 @@ static void make_free(struct arena *arena, struct arena_block *block)
 	uint64_t bytes = 1ull << (block->class + ARENA_MIN_LOG2);
 
 	if (bytes >= ARENA_PUNCH)
-		fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)block->offset, (off_t)bytes);
+		fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  (off_t)block->offset, (off_t)bytes);
 	block->next = arena->free[block->class];
 	arena->free[block->class] = block;
 }
@@ -202,7 +210,9 @@ void arena_free(struct arena *arena, uint64_t offset, uint64_t length, int visit
 {
 	struct arena_block *block = malloc(sizeof(*block));
 
-	if (!offset || !block) { /* without memory for the note, the block is lost rather than reused wrongly */
+	if (!offset ||
+	    /* without memory for the note, the block is lost rather than reused wrongly */
+	    !block) {
 		free(block);
 		return;
 	}
@@ -210,7 +220,8 @@ void arena_free(struct arena *arena, uint64_t offset, uint64_t length, int visit
 	block->class = class_of(length);
 	pthread_mutex_lock(&arena->lock);
 	if (visited) {
-		counter_add(&arena->seg->counters.quarantined, 1ull << (block->class + ARENA_MIN_LOG2));
+		counter_add(&arena->seg->counters.quarantined,
+			    1ull << (block->class + ARENA_MIN_LOG2));
 		block->next = arena->quarantine;
 		arena->quarantine = block;
 	} else {
@@ -238,7 +249,8 @@ void arena_end_quarantine(struct arena *arena, struct arena_block *blocks, int o
 		struct arena_block *next = blocks->next;
 
 		if (over) {
-			atomic_fetch_sub(&arena->seg->counters.quarantined, 1ull << (blocks->class + ARENA_MIN_LOG2));
+			atomic_fetch_sub(&arena->seg->counters.quarantined,
+					 1ull << (blocks->class + ARENA_MIN_LOG2));
 			make_free(arena, blocks);
 		} else {
 			blocks->next = arena->quarantine;

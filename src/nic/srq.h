@@ -18,8 +18,9 @@ struct nic_srq {
 };
 
 /* 0, or errno. */
-int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_sge, struct nic_srq *srq);
-int nic_srq_destroy(struct nic_srq *srq); /* EBUSY while QPs use it */
+int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
+		   struct nic_srq *srq);
+int nic_srq_destroy(struct nic_srq *srq);		    /* EBUSY while QPs use it */
 int nic_srq_arm_limit(struct nic_srq *srq, uint32_t limit); /* EINVAL above max_wr */
 uint32_t nic_srq_limit(const struct nic_srq *srq);
 int nic_srq_post(struct nic_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);

@@ -10,7 +10,8 @@
 int table_init(struct table *table, uint32_t size)
 {
 	memset(table, 0, sizeof(*table));
-	/* Large and mostly untouched: mmap rather than calloc, so that no allocator writes to it. */
+	/* Large and mostly untouched: mmap rather than calloc, so that no allocator writes to
+	 * it. */
 	table->objects = mmap(NULL, size * sizeof(*table->objects), PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	table->queue = mmap(NULL, size * sizeof(*table->queue), PROT_READ | PROT_WRITE,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A table of objects by index. A freed index goes to the end of a queue, so that it is slow to be given out again.
- * Look-ups need no lock; alloc and free lock for themselves.
+ * A table of objects by index. A freed index goes to the end of a queue, so that it is slow to be
+ * given out again. Look-ups need no lock; alloc and free lock for themselves.
  */
 #ifndef UROCE_NIC_TABLE_H
 #define UROCE_NIC_TABLE_H
@@ -29,7 +29,9 @@ void table_free(struct table *table, uint32_t index);
 
 static inline void *table_get(struct table *table, uint32_t index)
 {
-	return index < table->size ? atomic_load_explicit(&table->objects[index], memory_order_acquire) : (void *)0;
+	return index < table->size ?
+		       atomic_load_explicit(&table->objects[index], memory_order_acquire) :
+		       (void *)0;
 }
 
 #endif

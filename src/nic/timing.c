@@ -53,7 +53,8 @@ enum timing_mode timing_mode(void)
 /* splitmix64: a counter, mixed; so threads may draw at once. */
 static uint64_t draw(void)
 {
-	uint64_t z = atomic_fetch_add_explicit(&state, 0x9e3779b97f4a7c15u, memory_order_relaxed) + 0x9e3779b97f4a7c15u;
+	uint64_t z = atomic_fetch_add_explicit(&state, 0x9e3779b97f4a7c15u, memory_order_relaxed) +
+		     0x9e3779b97f4a7c15u;
 
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
 	z = (z ^ z >> 27) * 0x94d049bb133111ebu;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When work is executed. UROCE_TIMING=late runs every work request as late as the program allows, random:SEED at times
- * and in an order that the specification allows and a program must not rely on; without it everything runs at once.
+ * When work is executed. UROCE_TIMING=late runs every work request as late as the program allows,
+ * random:SEED at times and in an order that the specification allows and a program must not rely
+ * on; without it everything runs at once.
  */
 #ifndef UROCE_NIC_TIMING_H
 #define UROCE_NIC_TIMING_H

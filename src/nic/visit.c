@@ -17,7 +17,8 @@ static _Thread_local unsigned hint;
 struct seg_visit *visit_enter(struct nic *nic, uint32_t primary_slot)
 {
 	static _Atomic uint64_t count;
-	uint64_t word = primary_slot | (atomic_fetch_add_explicit(&count, 1, memory_order_relaxed) + 1) << 10;
+	uint64_t word = primary_slot |
+			(atomic_fetch_add_explicit(&count, 1, memory_order_relaxed) + 1) << 10;
 
 	for (unsigned i = 0; i < NIC_VISITS; i++) {
 		struct seg_visit *visit = &nic->seg->visits[(hint + i) % NIC_VISITS];
@@ -25,7 +26,8 @@ struct seg_visit *visit_enter(struct nic *nic, uint32_t primary_slot)
 
 		if (atomic_compare_exchange_strong(&visit->word, &free_word, word)) {
 			hint = (hint + i) % NIC_VISITS;
-			/* Pairs with the fence in visits_over: our look at the target comes after this. */
+			/* Pairs with the fence in visits_over: our look at the target comes after
+			 * this. */
 			atomic_thread_fence(memory_order_seq_cst);
 			crash_point(VISIT_ENTERED);
 			return visit;
@@ -65,21 +67,25 @@ struct pending {
 
 #define PENDING 64
 
-/* Lock held. Whether the visit is over: its word changed, or its process is dead or no visitor any more. */
+/* Lock held. Whether the visit is over: its word changed, or its process is dead or no visitor any
+ * more. */
 static bool is_over(struct nic *nic, const struct pending *visit, bool ask_life)
 {
 	list_for_each(node, &nic->visitors) {
 		if (list_entry(node, struct visitor, node) != visit->visitor)
 			continue;
 		if (visit->visitor->seg != visit->seg ||
-		    atomic_load_explicit(&visit->seg->visits[visit->index].word, memory_order_acquire) != visit->seen)
+		    atomic_load_explicit(&visit->seg->visits[visit->index].word,
+					 memory_order_acquire) != visit->seen)
 			return true;
-		return ask_life && visit->visitor->seg_fd >= 0 && !life_is_alive(visit->visitor->seg_fd);
+		return ask_life && visit->visitor->seg_fd >= 0 &&
+		       !life_is_alive(visit->visitor->seg_fd);
 	}
 	return true;
 }
 
-/* Spins a little, since a visit mostly lasts a microsecond, then sleeps between looks. Says how often it was called. */
+/* Spins a little, since a visit mostly lasts a microsecond, then sleeps between looks. Says how
+ * often it was called. */
 static void relax(unsigned looks)
 {
 	if (looks < SPINS)
@@ -87,11 +93,13 @@ static void relax(unsigned looks)
 	if (looks < 2 * SPINS)
 		sched_yield();
 	else
-		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+		nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 }
 
-/* Waits for the visits in pending[]; the lock is free in between, so that a visitor who stands still keeps only us. */
-static bool wait_for(struct nic *nic, struct pending *pending, unsigned count, uint64_t deadline, uint32_t *pid)
+/* Waits for the visits in pending[]; the lock is free in between, so that a visitor who stands
+ * still keeps only us. */
+static bool wait_for(struct nic *nic, struct pending *pending, unsigned count, uint64_t deadline,
+		     uint32_t *pid)
 {
 	for (unsigned looks = 0; count; looks++) {
 		pthread_mutex_lock(&nic->visitors_lock);
@@ -127,17 +135,20 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 		unsigned count = 0;
 
 		more = false;
-		/* Pairs with the fence in visit_enter: our look at the visits comes after what we made unreachable. */
+		/* Pairs with the fence in visit_enter: our look at the visits comes after what we
+		 * made unreachable. */
 		atomic_thread_fence(memory_order_seq_cst);
 		pthread_mutex_lock(&nic->visitors_lock);
 		list_for_each(node, &nic->visitors) {
 			struct visitor *visitor = list_entry(node, struct visitor, node);
 
 			for (unsigned i = 0; i < NIC_VISITS; i++) {
-				uint64_t seen = atomic_load_explicit(&visitor->seg->visits[i].word, memory_order_acquire);
+				uint64_t seen = atomic_load_explicit(&visitor->seg->visits[i].word,
+								     memory_order_acquire);
 
 				/* Our own threads use our memory whomever they visit. */
-				if (!seen || (visitor->seg != nic->seg && (seen & SLOT_MASK) != self))
+				if (!seen ||
+				    (visitor->seg != nic->seg && (seen & SLOT_MASK) != self))
 					continue;
 				if (seen == visitor->stood[i]) {
 					stands = true;
@@ -146,7 +157,8 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 				} else if (count == PENDING) {
 					more = true; /* look again when these are over */
 				} else {
-					pending[count++] = (struct pending){visitor, visitor->seg, i, seen};
+					pending[count++] =
+						(struct pending){ visitor, visitor->seg, i, seen };
 				}
 			}
 		}
@@ -166,7 +178,8 @@ void visits_to_over(struct nic *nic, uint32_t primary_slot)
 
 		if (!seen || (seen & SLOT_MASK) != primary_slot)
 			continue;
-		for (unsigned looks = 0; atomic_load_explicit(word, memory_order_acquire) == seen; looks++)
+		for (unsigned looks = 0; atomic_load_explicit(word, memory_order_acquire) == seen;
+		     looks++)
 			relax(looks);
 	}
 }

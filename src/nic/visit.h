@@ -2,9 +2,10 @@
 /*
  * Visits: how an owner learns that nobody touches any more what it took back.
  *
- * An initiator enters a visit, then looks whether what it wants is there, acts, leaves. An owner makes a thing
- * unreachable, then waits until every visit that it can see has ended. Both sides put a full barrier between their store
- * and their load, so at least one of them sees the other. Nothing ever waits inside a visit.
+ * An initiator enters a visit, then looks whether what it wants is there, acts, leaves. An owner
+ * makes a thing unreachable, then waits until every visit that it can see has ended. Both sides put
+ * a full barrier between their store and their load, so at least one of them sees the other.
+ * Nothing ever waits inside a visit.
  */
 #ifndef UROCE_NIC_VISIT_H
 #define UROCE_NIC_VISIT_H
@@ -16,25 +17,28 @@ struct visitor {
 	struct list node; /* nic->visitors */
 	struct nic_segment *seg;
 	int seg_fd; /* its life lock; -1: ourselves */
-	uint64_t stood[NIC_VISITS]; /* visits that were waited for in vain: nobody waits for them again; under the lock */
+	/* visits that were waited for in vain: nobody waits for them again; under the lock */
+	uint64_t stood[NIC_VISITS];
 };
 
-/* Enters a visit of the process whose primary slot is given; NULL when all of our visit words are in use (more than
- * NIC_VISITS threads at this very moment): try again. */
+/* Enters a visit of the process whose primary slot is given; NULL when all of our visit words are
+ * in use (more than NIC_VISITS threads at this very moment): try again. */
 struct seg_visit *visit_enter(struct nic *nic, uint32_t primary_slot);
 void visit_leave(struct seg_visit *visit);
 
 void visitor_add(struct nic *nic, struct visitor *visitor);
 void visitor_remove(struct nic *nic, struct visitor *visitor);
 
-/* Waits until every visit of us, and every visit that our own threads make anywhere, that was going on when called is
- * over, timeout ns at most (0: only looks); one that a call has waited for in vain is not waited for again. True when
- * that is so; false when a visitor is still there, in *pid if that is wanted. Visits of dead processes are over. */
+/* Waits until every visit of us, and every visit that our own threads make anywhere, that was going
+ * on when called is over, timeout ns at most (0: only looks); one that a call has waited for in
+ * vain is not waited for again. True when that is so; false when a visitor is still there, in *pid
+ * if that is wanted. Visits of dead processes are over. */
 bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid);
 
 /* The same for our own visits of another process: afterwards its segment may be unmapped. */
 void visits_to_over(struct nic *nic, uint32_t primary_slot);
 
-#define NIC_GRACE (1000ull * 1000 * 1000) /* ns: how long a verb waits for a visitor that does not move */
+#define NIC_GRACE \
+	(1000ull * 1000 * 1000) /* ns: how long a verb waits for a visitor that does not move */
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ranges of this process's address space, from /proc/self/maps: by PROCMAP_QUERY (Linux 6.11), which costs the same with
- * 30,000 mappings as with ten, else by reading it.
+ * Ranges of this process's address space, from /proc/self/maps: by PROCMAP_QUERY (Linux 6.11),
+ * which costs the same with 30,000 mappings as with ten, else by reading it.
  */
 #include "nic/vma.h"
 
@@ -16,7 +16,8 @@
 
 /* linux/fs.h of 6.11 and later; Debian 12's is older. */
 struct vma_query {
-	uint64_t size, query_flags, query_addr, vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+	uint64_t size, query_flags, query_addr, vma_start, vma_end, vma_flags, vma_page_size,
+		vma_offset, inode;
 	uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
 	uint64_t vma_name_addr, build_id_addr;
 };
@@ -28,13 +29,14 @@ static bool query(int maps, uint64_t addr, uint64_t end, bool write, enum vma_ve
 {
 	*verdict = VMA_OK;
 	while (addr < end) {
-		struct vma_query q = {.size = sizeof(q), .query_addr = addr};
+		struct vma_query q = { .size = sizeof(q), .query_addr = addr };
 
 		if (ioctl(maps, VMA_QUERY, &q)) {
 			*verdict = VMA_UNMAPPED;
 			return errno == ENOENT;
 		}
-		if (!(q.vma_flags & VMA_QUERY_READABLE) || (write && !(q.vma_flags & VMA_QUERY_WRITABLE))) {
+		if (!(q.vma_flags & VMA_QUERY_READABLE) ||
+		    (write && !(q.vma_flags & VMA_QUERY_WRITABLE))) {
 			*verdict = VMA_PROTECTED;
 			return true;
 		}
@@ -56,7 +58,8 @@ static enum vma_verdict read_maps(int maps, uint64_t addr, uint64_t end, bool wr
 	}
 	while (fgets(line, sizeof(line), file)) {
 		/* The rest of a line longer than the buffer does not look like this. */
-		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &from, &to, prot) != 3 || to <= addr)
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &from, &to, prot) != 3 ||
+		    to <= addr)
 			continue;
 		if (from > addr)
 			break;
@@ -82,7 +85,9 @@ enum vma_verdict vma_check(uint64_t addr, uint64_t length, bool write)
 	enum vma_verdict verdict;
 
 	if (maps < 0) /* MS_ASYNC does nothing, but ENOMEM says that something is not mapped */
-		return msync((void *)start, end - start, MS_ASYNC) && errno == ENOMEM ? VMA_UNMAPPED : VMA_OK;
+		return msync((void *)start, end - start, MS_ASYNC) && errno == ENOMEM ?
+			       VMA_UNMAPPED :
+			       VMA_OK;
 	if (query(maps, start, end, write, &verdict)) {
 		close(maps);
 		return verdict;

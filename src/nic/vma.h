@@ -8,8 +8,8 @@
 
 enum vma_verdict { VMA_OK, VMA_UNMAPPED, VMA_PROTECTED };
 
-/* Whether every page of [addr, addr + length) is mapped and readable and, with write, writable. Touches no page.
- * Where /proc is not there, only whether it is mapped. */
+/* Whether every page of [addr, addr + length) is mapped and readable and, with write, writable.
+ * Touches no page. Where /proc is not there, only whether it is mapped. */
 enum vma_verdict vma_check(uint64_t addr, uint64_t length, bool write);
 
 #endif

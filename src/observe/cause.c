@@ -10,8 +10,8 @@
 
 #define RING_SLOTS (sizeof(((struct cause_ring *)0)->slots) / sizeof(struct cause))
 
-/* The next record, marked as being written. Who is late with one, while the ring has gone round, keeps it: the next is
- * taken instead. */
+/* The next record, marked as being written. Who is late with one, while the ring has gone round,
+ * keeps it: the next is taken instead. */
 static struct cause *claim(struct cause_ring *ring, uint64_t *position)
 {
 	for (;;) {
@@ -22,7 +22,8 @@ static struct cause *claim(struct cause_ring *ring, uint64_t *position)
 
 		/* Acquire: pairs with the store that ended the writing before. */
 		if (seq != CAUSE_BEING_WRITTEN &&
-		    atomic_compare_exchange_strong_explicit(&slot->seq, &seq, CAUSE_BEING_WRITTEN, memory_order_acquire,
+		    atomic_compare_exchange_strong_explicit(&slot->seq, &seq, CAUSE_BEING_WRITTEN,
+							    memory_order_acquire,
 							    memory_order_relaxed))
 			return slot;
 	}
@@ -41,7 +42,8 @@ uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 	clock_gettime(CLOCK_REALTIME, &now);
 	/* A reader takes a record only if seq is the same before and after it read the rest. */
 	atomic_thread_fence(memory_order_release);
-	memcpy((char *)slot + offsetof(struct cause, time), (const char *)c + offsetof(struct cause, time),
+	memcpy((char *)slot + offsetof(struct cause, time),
+	       (const char *)c + offsetof(struct cause, time),
 	       sizeof(*c) - offsetof(struct cause, time));
 	slot->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	slot->tid = (uint32_t)syscall(SYS_gettid);
@@ -52,8 +54,8 @@ uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 const char *cause_text(uint32_t code)
 {
 	switch (code) {
-#define CAUSE(name, number, text)                                                                                                \
-	case number:                                                                                                             \
+#define CAUSE(name, number, text) \
+	case number:              \
 		return text;
 #include "observe/cause_codes.h"
 #undef CAUSE

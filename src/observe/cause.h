@@ -2,9 +2,9 @@
 /*
  * Causes: why something was refused or failed, with the numbers that explain it.
  *
- * Whoever refuses records a cause into its own process's segment (a ring, so the newest NIC_CAUSES survive) and, where a
- * completion carries the failure, puts the code into ibv_wc.vendor_err. The words are made later from the numbers; the
- * facts have to be taken here, where they are known.
+ * Whoever refuses records a cause into its own process's segment (a ring, so the newest NIC_CAUSES
+ * survive) and, where a completion carries the failure, puts the code into ibv_wc.vendor_err. The
+ * words are made later from the numbers; the facts have to be taken here, where they are known.
  */
 #ifndef UROCE_OBSERVE_CAUSE_H
 #define UROCE_OBSERVE_CAUSE_H
@@ -21,16 +21,18 @@ enum cause_code {
 
 /* Unused numbers are 0; a field means the same in every code. */
 struct cause {
-	_Atomic uint64_t seq; /* position + 1, stored last (release); 0 before, CAUSE_BEING_WRITTEN meanwhile */
-	uint64_t time;	      /* CLOCK_REALTIME, ns */
-	uint32_t code;	      /* enum cause_code */
-	int32_t error;	      /* errno that the verb returned, or enum ibv_wc_status of the completion */
-	uint32_t qpn;	      /* ours; for other objects their handle */
+	_Atomic uint64_t
+		/* position + 1, stored last (release); 0 before, CAUSE_BEING_WRITTEN meanwhile */
+		seq;
+	uint64_t time; /* CLOCK_REALTIME, ns */
+	uint32_t code; /* enum cause_code */
+	int32_t error; /* errno that the verb returned, or enum ibv_wc_status of the completion */
+	uint32_t qpn;  /* ours; for other objects their handle */
 	uint32_t peer_qpn;
 	uint64_t wr_id;
-	uint32_t wr_index;    /* place in the posted list, from 0 */
-	uint32_t opcode;      /* enum ibv_wr_opcode, or the attribute mask of a modify verb */
-	uint64_t addr;	      /* what was asked for */
+	uint32_t wr_index; /* place in the posted list, from 0 */
+	uint32_t opcode;   /* enum ibv_wr_opcode, or the attribute mask of a modify verb */
+	uint64_t addr;	   /* what was asked for */
 	uint64_t length;
 	uint32_t key;
 	uint32_t access;      /* rights needed, enum ibv_access_flags */
@@ -39,12 +41,12 @@ struct cause {
 	uint32_t region_access;
 	uint32_t region_pd;
 	uint32_t pd;
-	uint32_t state;	   /* enum ibv_qp_state of our QP */
+	uint32_t state; /* enum ibv_qp_state of our QP */
 	uint32_t peer_state;
 	int32_t peer_pid;
-	uint64_t limit;	   /* the bound that was passed: depth, SGEs, bytes, ns */
-	uint64_t value;	   /* what was found instead */
-	uint64_t count;	   /* retries made, completions lost, … */
+	uint64_t limit; /* the bound that was passed: depth, SGEs, bytes, ns */
+	uint64_t value; /* what was found instead */
+	uint64_t count; /* retries made, completions lost, … */
 	uint32_t tid;
 	uint32_t reserved;
 };
@@ -56,8 +58,8 @@ struct cause_ring {
 	struct cause slots[4096];
 };
 
-/* Records *c: stamps time, thread and sequence. Never blocks; returns c->code, for use as vendor_err. A null ring (no
- * device is open yet) keeps nothing. */
+/* Records *c: stamps time, thread and sequence. Never blocks; returns c->code, for use as
+ * vendor_err. A null ring (no device is open yet) keeps nothing. */
 uint32_t cause_record(struct cause_ring *ring, const struct cause *c);
 
 /* The short text of a code; "unknown cause" for a number that is none. */

@@ -90,7 +90,7 @@ CAUSE(MODIFY_MISSING, 121, "an attribute that the transition requires is missing
 CAUSE(MODIFY_SUPERFLUOUS, 122, "an attribute that the transition does not allow was given")
 CAUSE(MODIFY_VALUE, 123, "an attribute's value is out of range")
 CAUSE(NO_GRH, 124,
-      "RoCE needs a GRH: set is_global, and sgid_index to 0 or to that of another address of this host")
+      "RoCE needs a GRH: set is_global, and sgid_index to 0 or that of another address")
 CAUSE(BAD_SGID_INDEX, 125, "the GID table has no entry at this sgid_index")
 CAUSE(BAD_DGID, 126, "the destination GID is zero")
 CAUSE(MODIFY_CUR_STATE, 127, "cur_qp_state is not the queue pair's state")

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counters of a device, in the segment. Names are those of rdma-core and the kernel's hw_counters where they exist.
- * Written with relaxed adds by the owner or, where the responder's side counts, by initiators; read by anyone.
+ * Counters of a device, in the segment. Names are those of rdma-core and the kernel's hw_counters
+ * where they exist. Written with relaxed adds by the owner or, where the responder's side counts,
+ * by initiators; read by anyone.
  */
 #ifndef UROCE_OBSERVE_COUNTERS_H
 #define UROCE_OBSERVE_COUNTERS_H
@@ -10,19 +11,19 @@
 #include <stdint.h>
 
 struct device_counters {
-	_Atomic uint64_t rdma_sends;		/* SENDs executed */
+	_Atomic uint64_t rdma_sends; /* SENDs executed */
 	_Atomic uint64_t rdma_writes;
 	_Atomic uint64_t rdma_reads;
 	_Atomic uint64_t rdma_atomics;
 	_Atomic uint64_t bytes;			/* payload moved by our initiators */
 	_Atomic uint64_t rnr_nak_retry_err;	/* RNR retries exhausted */
 	_Atomic uint64_t local_ack_timeout_err; /* transport retries exhausted */
-	_Atomic uint64_t rx_drops;		/* UC and UD messages dropped at our receive queues */
+	_Atomic uint64_t rx_drops; /* UC and UD messages dropped at our receive queues */
 	_Atomic uint64_t cq_overflows;
-	_Atomic uint64_t cma_copies;		/* copies that went by process_vm_readv/writev */
-	_Atomic uint64_t assisted_copies;	/* copies that the target's helper did */
+	_Atomic uint64_t cma_copies;	  /* copies that went by process_vm_readv/writev */
+	_Atomic uint64_t assisted_copies; /* copies that the target's helper did */
 	_Atomic uint64_t peers_died;
-	_Atomic uint64_t quarantined;		/* bytes that a stopped visitor keeps from being reused */
+	_Atomic uint64_t quarantined; /* bytes that a stopped visitor keeps from being reused */
 };
 
 static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)

@@ -266,6 +266,8 @@ struct ibv_wc next_wc(struct node *n, unsigned cq);
 #define completes(n, cq, id, status) completes_at(__FILE__, __LINE__, n, cq, id, status)
 struct ibv_wc completes_at(const char *file, int line, struct node *n, unsigned cq, uint64_t id,
 			   enum ibv_wc_status status);
+/* Polls until nothing is left, whatever it is: how many there were. */
+unsigned drain(struct node *n, unsigned cq);
 /* No completion comes within a moment. */
 #define silent(n, cq) silent_at(__FILE__, __LINE__, n, cq)
 void silent_at(const char *file, int line, struct node *n, unsigned cq);

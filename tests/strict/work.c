@@ -315,6 +315,24 @@ void silent_at(const char *file, int line, struct node *n, unsigned cq)
 			cause_text(p.wc.vendor_err));
 }
 
+static void do_drain(struct node *n, void *arg)
+{
+	struct polling *p = arg;
+	int got;
+
+	while ((got = poll_once(n, p->cq, &p->wc)) == 1)
+		p->got++;
+	equal(got, 0);
+}
+
+unsigned drain(struct node *n, unsigned cq)
+{
+	struct polling p = { .cq = cq };
+
+	at(n, do_drain, &p, sizeof(p));
+	return (unsigned)p.got;
+}
+
 struct event {
 	unsigned ms;
 	bool got;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * chaos SECONDS [SEED]: one end of busy connections is killed, stopped or leaves at random instants.
+ * chaos SECONDS [SEED]: one end of busy connections is killed, stopped or leaves at random
+ * instants.
  *
- * The hub lives throughout. Each round it connects to a fresh victim by an RC, a UC, a UD and an SRQ's RC queue pair, and
- * both send, write, read and calculate at random. The director stops and continues either of them, and in the end kills
- * the victim, lets it exit, or has the hub leave first. Then the hub must find all that it posted completed with a status
- * that is right, in time, its messages in order and whole, and no more mappings and descriptors than before. Beside that
- * the hub and a third process exchange messages all the time, which nothing of this may delay.
+ * The hub lives throughout. Each round it connects to a fresh victim by an RC, a UC, a UD and an
+ * SRQ's RC queue pair, and both send, write, read and calculate at random. The director stops and
+ * continues either of them, and in the end kills the victim, lets it exit, or has the hub leave
+ * first. Then the hub must find all that it posted completed with a status that is right, in time,
+ * its messages in order and whole, and no more mappings and descriptors than before. Beside that
+ * the hub and a third process exchange messages all the time, which nothing of this may delay. /
  */
 #include "node.h"
 
@@ -19,20 +21,21 @@
 #include <sys/wait.h>
 
 #define FLOWS	   4
-#define SLOTS	   16	    /* messages under way a flow and direction */
-#define MESSAGE	   256	    /* bytes at most, a multiple of 8 */
+#define SLOTS	   16  /* messages under way a flow and direction */
+#define MESSAGE	   256 /* bytes at most, a multiple of 8 */
 #define SLOT_BYTES (MESSAGE + 64)
 #define SENDS_AT   (FLOWS * SLOTS * SLOT_BYTES)
 #define TARGET_AT  (2 * SENDS_AT)
 #define TARGET	   4096
 #define GRH	   40
-#define BOUND_MS   5000	    /* for everything to be completed once the peer is dead */
-#define GAP_MS	   3000	    /* for the bystander's answer */
+#define BOUND_MS   5000 /* for everything to be completed once the peer is dead */
+#define GAP_MS	   3000 /* for the bystander's answer */
 
 _Static_assert(TARGET_AT + TARGET <= NODE_BYTES, "the memory is large enough");
 
 enum { RC_FLOW, SRQ_FLOW, UC_FLOW, UD_FLOW };
-static const enum ibv_qp_type flow_types[FLOWS] = {IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+static const enum ibv_qp_type flow_types[FLOWS] = { IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_UC,
+						    IBV_QPT_UD };
 
 enum word { ROUND = 1, READY, DEAD, LEAVE, STAY, DONE, END };
 
@@ -60,9 +63,9 @@ static uint32_t draw(uint32_t n)
 struct flow {
 	struct ibv_qp *qp;
 	struct card peer;
-	uint64_t sent, received; /* sequence numbers of messages that take a receive */
+	uint64_t sent, received;  /* sequence numbers of messages that take a receive */
 	uint32_t sends, receives; /* under way */
-	uint32_t free_sends; /* bit mask of slots */
+	uint32_t free_sends;	  /* bit mask of slots */
 	bool failed;
 };
 
@@ -92,10 +95,14 @@ static void post_receive(struct end *end, unsigned flow, unsigned slot)
 	uint64_t id = make_id(flow, RECEIVE, slot);
 
 	if (flow == SRQ_FLOW) {
-		CHECK_EQUAL(node_srq_recv(&end->node, end->srq, id, receive_at(flow, slot), SLOT_BYTES), 0);
+		CHECK_EQUAL(node_srq_recv(&end->node, end->srq, id, receive_at(flow, slot),
+					  SLOT_BYTES),
+			    0);
 		end->srq_receives++;
 	} else {
-		CHECK_EQUAL(node_recv(&end->node, end->flows[flow].qp, id, receive_at(flow, slot), SLOT_BYTES), 0);
+		CHECK_EQUAL(node_recv(&end->node, end->flows[flow].qp, id, receive_at(flow, slot),
+				      SLOT_BYTES),
+			    0);
 		end->flows[flow].receives++;
 	}
 }
@@ -105,8 +112,9 @@ static void open_flows(struct end *end)
 	for (unsigned f = 0; f < FLOWS; f++) {
 		struct flow *flow = &end->flows[f];
 
-		*flow = (struct flow){.qp = node_qp(&end->node, flow_types[f], f == SRQ_FLOW ? end->srq : NULL),
-				      .free_sends = (1u << SLOTS) - 1};
+		*flow = (struct flow){ .qp = node_qp(&end->node, flow_types[f],
+						     f == SRQ_FLOW ? end->srq : NULL),
+				       .free_sends = (1u << SLOTS) - 1 };
 		for (unsigned slot = 0; slot < SLOTS && f != SRQ_FLOW; slot++)
 			post_receive(end, f, slot);
 	}
@@ -124,7 +132,7 @@ static void send_cards(struct end *end, int line)
 static void connect_flows(struct end *end, int line)
 {
 	struct card cards[FLOWS];
-	struct ibv_ah_attr ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 1}};
+	struct ibv_ah_attr ah_attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 1 } };
 
 	line_receive(line, cards, sizeof(cards));
 	for (unsigned f = 0; f < FLOWS; f++) {
@@ -138,9 +146,14 @@ static void connect_flows(struct end *end, int line)
 
 static enum ibv_wr_opcode draw_opcode(unsigned f)
 {
-	static const enum ibv_wr_opcode rc[] = {IBV_WR_SEND,	  IBV_WR_SEND,		      IBV_WR_RDMA_WRITE,
-						IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD};
-	static const enum ibv_wr_opcode uc[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
+	static const enum ibv_wr_opcode rc[] = { IBV_WR_SEND,
+						 IBV_WR_SEND,
+						 IBV_WR_RDMA_WRITE,
+						 IBV_WR_RDMA_READ,
+						 IBV_WR_RDMA_WRITE_WITH_IMM,
+						 IBV_WR_ATOMIC_FETCH_AND_ADD };
+	static const enum ibv_wr_opcode uc[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE,
+						 IBV_WR_RDMA_WRITE_WITH_IMM };
 
 	switch (f) {
 	case UC_FLOW:
@@ -158,8 +171,13 @@ static void post_send(struct end *end, unsigned f)
 	struct flow *flow = &end->flows[f];
 	unsigned slot = (unsigned)__builtin_ctz(flow->free_sends);
 	uint64_t *words = (uint64_t *)(end->node.buf + SENDS_AT + receive_at(f, slot));
-	struct ibv_sge sge = {.addr = (uintptr_t)words, .lkey = end->node.mr->lkey, .length = 8 + 8 * draw(MESSAGE / 8)};
-	struct ibv_send_wr wr = {.wr_id = make_id(f, SEND, slot), .sg_list = &sge, .num_sge = 1, .opcode = draw_opcode(f)};
+	struct ibv_sge sge = { .addr = (uintptr_t)words,
+			       .lkey = end->node.mr->lkey,
+			       .length = 8 + 8 * draw(MESSAGE / 8) };
+	struct ibv_send_wr wr = { .wr_id = make_id(f, SEND, slot),
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = draw_opcode(f) };
 	struct ibv_send_wr *bad;
 
 	if (wr.opcode == IBV_WR_SEND || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -190,7 +208,8 @@ static void post_send(struct end *end, unsigned f)
 static void check_message(struct end *end, unsigned f, unsigned slot, const struct ibv_wc *wc)
 {
 	struct flow *flow = &end->flows[f];
-	const uint64_t *words = (uint64_t *)(end->node.buf + receive_at(f, slot) + (f == UD_FLOW ? GRH : 0));
+	const uint64_t *words =
+		(uint64_t *)(end->node.buf + receive_at(f, slot) + (f == UD_FLOW ? GRH : 0));
 	uint32_t length = wc->byte_len - (f == UD_FLOW ? GRH : 0);
 	uint64_t sequence = wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data) : words[0];
 
@@ -219,7 +238,9 @@ static void take_completion(struct end *end, const struct ibv_wc *wc)
 		flow->sends--;
 		if (wc->status != IBV_WC_SUCCESS) {
 			CHECK(flow_types[f] == IBV_QPT_RC || end->leaving);
-			CHECK_EQUAL(wc->status, flow->failed || end->leaving ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR);
+			CHECK_EQUAL(wc->status, flow->failed || end->leaving ?
+							IBV_WC_WR_FLUSH_ERR :
+							IBV_WC_RETRY_EXC_ERR);
 			flow->failed = true;
 		} else {
 			CHECK(!flow->failed);
@@ -252,7 +273,7 @@ static bool poll_some(struct end *end)
 /* Works until the director says something; says what. */
 static uint32_t work(struct end *end, int line)
 {
-	struct pollfd readable = {.fd = line, .events = POLLIN};
+	struct pollfd readable = { .fd = line, .events = POLLIN };
 	uint32_t word;
 
 	while (poll(&readable, 1, 0) != 1) {
@@ -285,7 +306,8 @@ static void poll_until_sent(struct end *end)
 	}
 }
 
-/* The peer is dead: all that was posted completes, what is posted now fails, and so do the receives. */
+/* The peer is dead: all that was posted completes, what is posted now fails, and so do the
+ * receives. */
 static void settle(struct end *end)
 {
 	poll_until_sent(end);
@@ -299,7 +321,7 @@ static void settle(struct end *end)
 	CHECK_EQUAL(node_state(end->flows[UC_FLOW].qp), IBV_QPS_RTS);
 	end->leaving = true;
 	for (unsigned f = 0; f < FLOWS; f++) {
-		struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
 		CHECK_EQUAL(ibv_modify_qp(end->flows[f].qp, &attr, IBV_QP_STATE), 0);
 	}
@@ -319,25 +341,29 @@ static void settle(struct end *end)
 
 static void take_events(struct ibv_context *ctx, const void *last_wqe_of)
 {
-	struct pollfd readable = {.fd = ctx->async_fd, .events = POLLIN};
+	struct pollfd readable = { .fd = ctx->async_fd, .events = POLLIN };
 	bool reached = !last_wqe_of;
 
 	while (poll(&readable, 1, reached ? 0 : BOUND_MS) == 1) {
 		struct ibv_async_event event;
 
 		CHECK_EQUAL(ibv_get_async_event(ctx, &event), 0);
-		CHECK(event.event_type == IBV_EVENT_COMM_EST || event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
-		reached |= event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == last_wqe_of;
+		CHECK(event.event_type == IBV_EVENT_COMM_EST ||
+		      event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
+		reached |= event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED &&
+			   event.element.qp == last_wqe_of;
 		ibv_ack_async_event(&event);
 	}
 	CHECK(reached);
 }
 
-/* The SRQ still holds all that was posted to it and did not complete: as many messages find room there. */
+/* The SRQ still holds all that was posted to it and did not complete: as many messages find room
+ * there. */
 static void check_srq(struct end *end)
 {
 	struct link_attr link = chaos_link;
-	struct ibv_qp *a = node_qp(&end->node, IBV_QPT_RC, NULL), *b = node_qp(&end->node, IBV_QPT_RC, end->srq);
+	struct ibv_qp *a = node_qp(&end->node, IBV_QPT_RC, NULL),
+		      *b = node_qp(&end->node, IBV_QPT_RC, end->srq);
 	uint32_t found = 0;
 
 	link.rnr_retry = 0;
@@ -369,7 +395,7 @@ static void check_srq(struct end *end)
 
 static void open_end(struct end *end, uint32_t its_seed)
 {
-	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = SLOTS, .max_sge = 1}};
+	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = SLOTS, .max_sge = 1 } };
 
 	memset(end, 0, sizeof(*end));
 	seed = its_seed;
@@ -402,7 +428,7 @@ struct steady {
 /* Sleeps until a completion event comes; false after ms. */
 static bool sleep_for_event(struct node *node, int ms)
 {
-	struct pollfd readable = {.fd = node->channel->fd, .events = POLLIN};
+	struct pollfd readable = { .fd = node->channel->fd, .events = POLLIN };
 	struct ibv_cq *cq;
 	void *context;
 
@@ -477,7 +503,7 @@ static void *keep_steady(void *arg)
 static void hub(int line, void *arg)
 {
 	struct end end;
-	struct steady steady = {.stop = false};
+	struct steady steady = { .stop = false };
 	pthread_t thread;
 	uint32_t word;
 	unsigned fds = 0, maps = 0;
@@ -512,7 +538,8 @@ static void hub(int line, void *arg)
 			check_srq(&end);
 		} else {
 			/* What it held then is not known: a new one. */
-			struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = SLOTS, .max_sge = 1}};
+			struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = SLOTS,
+									.max_sge = 1 } };
 
 			CHECK_EQUAL(ibv_destroy_srq(end.srq), 0);
 			end.srq = ibv_create_srq(end.node.pd, &srq_attr);
@@ -530,7 +557,8 @@ static void hub(int line, void *arg)
 		if (round < 2)
 			continue;
 		/* The helper lets go of the dead. */
-		for (uint64_t limit = now_ms() + BOUND_MS; count_maps() > 2 || (fds && count_fds() != fds); usleep(1000))
+		for (uint64_t limit = now_ms() + BOUND_MS;
+		     count_maps() > 2 || (fds && count_fds() != fds); usleep(1000))
 			CHECK(now_ms() < limit);
 		CHECK(round < 3 || count_maps() == maps);
 	}
@@ -547,8 +575,10 @@ static bool exchange_cards(struct actor *a, struct actor *b)
 {
 	struct card a_cards[FLOWS], b_cards[FLOWS];
 
-	return line_receive(a->line, a_cards, sizeof(a_cards)) && line_receive(b->line, b_cards, sizeof(b_cards)) &&
-	       line_send(a->line, b_cards, sizeof(b_cards)) && line_send(b->line, a_cards, sizeof(a_cards));
+	return line_receive(a->line, a_cards, sizeof(a_cards)) &&
+	       line_receive(b->line, b_cards, sizeof(b_cards)) &&
+	       line_send(a->line, b_cards, sizeof(b_cards)) &&
+	       line_send(b->line, a_cards, sizeof(a_cards));
 }
 
 static void stop_for_a_while(pid_t pid)
@@ -614,7 +644,8 @@ static bool play_round(struct actor *h, struct actor *v, char *what, size_t size
 		}
 		end_victim(v, false);
 	} else {
-		snprintf(what + strlen(what), size - strlen(what), by_exit ? "victim exits" : "victim is killed");
+		snprintf(what + strlen(what), size - strlen(what),
+			 by_exit ? "victim exits" : "victim is killed");
 		end_victim(v, by_exit);
 		say(h->line, DEAD);
 		if (!hear(h, READY) || !hear(h, DONE))
@@ -627,7 +658,8 @@ static bool play_round(struct actor *h, struct actor *v, char *what, size_t size
 int main(int argc, char **argv)
 {
 	uint64_t seconds = argc > 1 ? strtoull(argv[1], NULL, 0) : 0;
-	uint32_t first = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : (uint32_t)now_ms() ^ (uint32_t)getpid();
+	uint32_t first = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) :
+				    (uint32_t)now_ms() ^ (uint32_t)getpid();
 	struct actor h, b, v;
 	uint32_t rounds = 0, actor_seed;
 	char what[256] = "start";

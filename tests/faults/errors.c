@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What goes wrong without anybody dying: statuses, states, flush order, events, times, on QPs of one process that are
- * connected to each other.
+ * What goes wrong without anybody dying: statuses, states, flush order, events, times, on QPs of
+ * one process that are connected to each other. /
  */
 #include "node.h"
 
@@ -15,7 +15,8 @@ struct pair {
 	struct ibv_qp *a, *b;
 };
 
-static void open_pair_with(struct pair *p, enum ibv_qp_type type, struct link_attr a, struct link_attr b)
+static void open_pair_with(struct pair *p, enum ibv_qp_type type, struct link_attr a,
+			   struct link_attr b)
 {
 	struct card a_card, b_card;
 
@@ -105,13 +106,16 @@ static void receive_posted_late_is_found_by_the_retry(void)
 }
 
 /* a asks b, which is connected to something else: nobody answers. */
-static void check_silence(struct node *node, struct ibv_qp *a, struct ibv_qp *b, const struct link_attr *link)
+static void check_silence(struct node *node, struct ibv_qp *a, struct ibv_qp *b,
+			  const struct link_attr *link)
 {
 	uint64_t start = now_ms(), least = (4096ull << link->timeout) * link->retry_cnt / 1000000;
 
 	CHECK_EQUAL(node_recv(node, b, 9, 0, 8), 0);
 	CHECK_EQUAL(node_send(node, a, 1, 0, 8), 0);
-	CHECK_EQUAL(node_rdma(node, a, 2, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)node->buf, node->mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(node, a, 2, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)node->buf,
+			      node->mr->rkey),
+		    0);
 	node_expect(node->cq, 1, IBV_WC_RETRY_EXC_ERR);
 	CHECK(now_ms() - start >= least);
 	CHECK(now_ms() - start < 20 * least + 2000);
@@ -120,8 +124,12 @@ static void check_silence(struct node *node, struct ibv_qp *a, struct ibv_qp *b,
 	expect_nothing(node->cq);
 }
 
-static const struct link_attr retrying = {
-	.mtu = IBV_MTU_1024, .timeout = 12 /* 17 ms */, .retry_cnt = 3, .rnr_retry = 7, .rd_atomic = 4, .dest_rd_atomic = 4};
+static const struct link_attr retrying = { .mtu = IBV_MTU_1024,
+					   .timeout = 12 /* 17 ms */,
+					   .retry_cnt = 3,
+					   .rnr_retry = 7,
+					   .rd_atomic = 4,
+					   .dest_rd_atomic = 4 };
 
 static void peer_that_is_not_connected_back_is_silent(void)
 {
@@ -184,8 +192,9 @@ static void psns_count_packets_and_wrap(void)
 	a.sq_psn = b.rq_psn = 0xfffffe;
 	open_pair_with(&p, IBV_QPT_RC, a, b);
 	for (int i = 0; i < 4; i++) {
-		CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 1025, (uintptr_t)p.node.buf + 4096,
-				      p.node.mr->rkey), 0);
+		CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 1025,
+				      (uintptr_t)p.node.buf + 4096, p.node.mr->rkey),
+			    0);
 		node_expect(p.node.cq, 1, IBV_WC_SUCCESS);
 	}
 	CHECK_EQUAL(ibv_query_qp(p.a, &attr, IBV_QP_SQ_PSN, &init), 0);
@@ -200,9 +209,13 @@ static void mtus_that_disagree_fail_messages_of_several_packets(void)
 
 	small.mtu = IBV_MTU_256;
 	open_pair_with(&p, IBV_QPT_RC, small, large);
-	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 256, (uintptr_t)p.node.buf + 4096, p.node.mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 256,
+			      (uintptr_t)p.node.buf + 4096, p.node.mr->rkey),
+		    0);
 	node_expect(p.node.cq, 1, IBV_WC_SUCCESS);
-	CHECK_EQUAL(node_rdma(&p.node, p.a, 2, IBV_WR_RDMA_WRITE, 0, 257, (uintptr_t)p.node.buf + 4096, p.node.mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(&p.node, p.a, 2, IBV_WR_RDMA_WRITE, 0, 257,
+			      (uintptr_t)p.node.buf + 4096, p.node.mr->rkey),
+		    0);
 	node_expect(p.node.cq, 2, IBV_WC_REM_INV_REQ_ERR);
 	node_expect_event(p.node.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b);
 	CHECK_EQUAL(node_state(p.b), IBV_QPS_ERR);
@@ -216,7 +229,9 @@ static void more_reads_than_the_responder_takes_fail(void)
 
 	none.dest_rd_atomic = 0;
 	open_pair_with(&p, IBV_QPT_RC, many, none);
-	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_READ, 0, 8, (uintptr_t)p.node.buf + 4096, p.node.mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_READ, 0, 8, (uintptr_t)p.node.buf + 4096,
+			      p.node.mr->rkey),
+		    0);
 	node_expect(p.node.cq, 1, IBV_WC_REM_INV_REQ_ERR);
 	CHECK_EQUAL(node_state(p.b), IBV_QPS_ERR);
 	close_pair(&p);
@@ -229,7 +244,9 @@ static void read_without_initiator_depth_is_a_local_error(void)
 
 	none.rd_atomic = 0;
 	open_pair_with(&p, IBV_QPT_RC, none, node_defaults);
-	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_READ, 0, 8, (uintptr_t)p.node.buf + 4096, p.node.mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_READ, 0, 8, (uintptr_t)p.node.buf + 4096,
+			      p.node.mr->rkey),
+		    0);
 	node_expect(p.node.cq, 1, IBV_WC_LOC_QP_OP_ERR);
 	CHECK_EQUAL(node_state(p.b), IBV_QPS_RTS);
 	close_pair(&p);
@@ -242,8 +259,9 @@ static void remote_access_error_is_told_at_both_ends(void)
 
 	open_pair(&p, IBV_QPT_RC);
 	CHECK_EQUAL(node_recv(&p.node, p.b, 7, 0, 8), 0);
-	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf + NODE_BYTES - 7,
-			      p.node.mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 8,
+			      (uintptr_t)p.node.buf + NODE_BYTES - 7, p.node.mr->rkey),
+		    0);
 	node_expect(p.node.cq, 1, IBV_WC_REM_ACCESS_ERR);
 	CHECK_EQUAL(node_state(p.a), IBV_QPS_ERR);
 	node_expect_event(p.node.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b);
@@ -252,7 +270,7 @@ static void remote_access_error_is_told_at_both_ends(void)
 	close_pair(&p);
 }
 
-/* The event comes although the owner of the QP finds out by itself, by posting, at the same moment. */
+/* The event comes although the owner finds out by itself, by posting, at the same moment. */
 static void access_error_is_told_to_one_who_is_posting(void)
 {
 	struct pair p;
@@ -262,19 +280,21 @@ static void access_error_is_told_to_one_who_is_posting(void)
 		struct ibv_wc wc;
 		int got = 0;
 
-		CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 8, 0, p.node.mr->rkey), 0);
+		CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 8, 0, p.node.mr->rkey),
+			    0);
 		if (round % 2)
 			CHECK_EQUAL(node_send(&p.node, p.b, 2, 0, 8), 0);
 		else
 			CHECK_EQUAL(node_recv(&p.node, p.b, 2, 0, 8), 0);
 		while (got < 2) {
 			CHECK(node_poll(p.node.cq, &wc, TIMEOUT_MS));
-			CHECK_EQUAL(wc.status, wc.wr_id == 1 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR);
+			CHECK_EQUAL(wc.status,
+				    wc.wr_id == 1 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR);
 			got++;
 		}
 		node_expect_event(p.node.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b);
-		for (struct ibv_qp **qp = (struct ibv_qp *[]){p.a, p.b, NULL}; *qp; qp++) {
-			struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+		for (struct ibv_qp **qp = (struct ibv_qp *[]){ p.a, p.b, NULL }; *qp; qp++) {
+			struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 
 			CHECK_EQUAL(ibv_modify_qp(*qp, &reset, IBV_QP_STATE), 0);
 			node_init_qp(*qp, node_defaults.access);
@@ -299,9 +319,9 @@ static void send_longer_than_the_receive_fails_both_ends(void)
 		struct ibv_wc wc;
 
 		CHECK(node_poll(p.node.cq, &wc, TIMEOUT_MS));
-		CHECK_EQUAL(wc.status, wc.wr_id == 1   ? IBV_WC_REM_INV_REQ_ERR
-				       : wc.wr_id == 7 ? IBV_WC_LOC_LEN_ERR
-						       : IBV_WC_WR_FLUSH_ERR);
+		CHECK_EQUAL(wc.status, wc.wr_id == 1 ? IBV_WC_REM_INV_REQ_ERR :
+				       wc.wr_id == 7 ? IBV_WC_LOC_LEN_ERR :
+						       IBV_WC_WR_FLUSH_ERR);
 		CHECK(wc.wr_id != 8 || i > 0);
 	}
 	for (int i = 0; i < 32; i++)
@@ -316,7 +336,10 @@ static void overflow_of_a_cq_fails_its_qps_and_raises_an_event(void)
 	struct pair p;
 	struct ibv_cq *small;
 	struct ibv_qp_init_attr init = {
-		.cap = {.max_send_wr = 32, .max_recv_wr = 32, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = { .max_send_wr = 32,
+			 .max_recv_wr = 32,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
@@ -335,13 +358,17 @@ static void overflow_of_a_cq_fails_its_qps_and_raises_an_event(void)
 	node_init_qp(c, node_defaults.access);
 	node_connect_pair(&p.node, c, d, &node_defaults);
 	for (int i = 0; i <= small->cqe; i++)
-		CHECK_EQUAL(node_rdma(&p.node, c, 1, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf, p.node.mr->rkey), 0);
+		CHECK_EQUAL(node_rdma(&p.node, c, 1, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf,
+				      p.node.mr->rkey),
+			    0);
 	node_expect_event(p.node.ctx, IBV_EVENT_CQ_ERR, small);
 	while (node_state(c) != IBV_QPS_ERR)
 		usleep(1000);
 	/* QPs of other CQs know nothing of it. */
 	CHECK_EQUAL(node_state(p.a), IBV_QPS_RTS);
-	CHECK_EQUAL(node_rdma(&p.node, p.a, 5, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf, p.node.mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(&p.node, p.a, 5, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf,
+			      p.node.mr->rkey),
+		    0);
 	node_expect(p.node.cq, 5, IBV_WC_SUCCESS);
 	while (ibv_poll_cq(small, 1, &wc) == 1)
 		polled++;
@@ -357,7 +384,10 @@ static void overflow_of_the_receivers_cq_fails_the_sender(void)
 	struct node node;
 	struct ibv_cq *small;
 	struct ibv_qp_init_attr init = {
-		.cap = {.max_send_wr = 32, .max_recv_wr = 32, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = { .max_send_wr = 32,
+			 .max_recv_wr = 32,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 	};
 	struct ibv_qp *a, *b;
@@ -394,7 +424,7 @@ static void overflow_of_the_receivers_cq_fails_the_sender(void)
 
 static struct ibv_srq *make_srq(struct node *node, uint32_t depth)
 {
-	struct ibv_srq_init_attr init = {.attr = {.max_wr = depth, .max_sge = 1}};
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = depth, .max_sge = 1 } };
 	struct ibv_srq *srq = ibv_create_srq(node->pd, &init);
 
 	CHECK(srq);
@@ -405,7 +435,7 @@ static void srq_limit_raises_its_event_once(void)
 {
 	struct node node;
 	struct ibv_srq *srq;
-	struct ibv_srq_attr limit = {.srq_limit = 4};
+	struct ibv_srq_attr limit = { .srq_limit = 4 };
 	struct ibv_qp *a, *b;
 	struct pollfd readable;
 
@@ -417,7 +447,7 @@ static void srq_limit_raises_its_event_once(void)
 	for (int i = 0; i < 8; i++)
 		CHECK_EQUAL(node_srq_recv(&node, srq, 1, 0, 8), 0);
 	CHECK_EQUAL(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
-	readable = (struct pollfd){.fd = node.ctx->async_fd, .events = POLLIN};
+	readable = (struct pollfd){ .fd = node.ctx->async_fd, .events = POLLIN };
 	for (int i = 0; i < 8; i++) {
 		struct ibv_wc wc;
 
@@ -445,7 +475,7 @@ static void last_wqe_event_comes_once(void)
 	struct ibv_srq *srq;
 	struct ibv_qp *qp;
 	struct card card;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	struct pollfd readable;
 
 	node_open(&node);
@@ -455,7 +485,7 @@ static void last_wqe_event_comes_once(void)
 	node_connect(qp, &card, &node_defaults);
 	CHECK_EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
 	node_expect_event(node.ctx, IBV_EVENT_QP_LAST_WQE_REACHED, qp);
-	readable = (struct pollfd){.fd = node.ctx->async_fd, .events = POLLIN};
+	readable = (struct pollfd){ .fd = node.ctx->async_fd, .events = POLLIN };
 	CHECK_EQUAL(poll(&readable, 1, 20), 0);
 	CHECK_EQUAL(ibv_destroy_qp(qp), 0);
 	CHECK_EQUAL(ibv_destroy_srq(srq), 0);
@@ -473,8 +503,9 @@ static void destroying_drops_work_that_waits(void)
 		open_pair_with(&p, IBV_QPT_RC, link, link);
 		/* Waits for a receive; completed and not polled; posted and not taken. */
 		for (uint64_t i = 0; i < 8; i++) {
-			CHECK_EQUAL(node_rdma(&p.node, p.b, i, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf,
-					      p.node.mr->rkey), 0);
+			CHECK_EQUAL(node_rdma(&p.node, p.b, i, IBV_WR_RDMA_WRITE, 0, 8,
+					      (uintptr_t)p.node.buf, p.node.mr->rkey),
+				    0);
 			CHECK_EQUAL(node_recv(&p.node, p.a, i, 0, 8), 0);
 			CHECK_EQUAL(node_send(&p.node, p.a, i, 0, 8), 0);
 		}
@@ -491,7 +522,7 @@ static void destroying_a_failed_qp_beside_its_flushing_is_clean(void)
 
 	node_open(&p.node);
 	for (int round = 0; round < 300; round++) {
-		struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
 		p.a = node_qp(&p.node, IBV_QPT_RC, NULL);
 		p.b = node_qp(&p.node, IBV_QPT_RC, NULL);
@@ -515,7 +546,7 @@ static void reset_qp_serves_again_and_shows_nothing_of_before(void)
 
 	open_pair(&p, IBV_QPT_RC);
 	for (int round = 0; round < 50; round++) {
-		struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+		struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 
 		CHECK_EQUAL(node_recv(&p.node, p.b, 2, 4096, 8), 0);
 		CHECK_EQUAL(node_send(&p.node, p.a, 1, 0, 8), 0);
@@ -539,15 +570,21 @@ static void reset_qp_serves_again_and_shows_nothing_of_before(void)
 
 static void failed_send_of_ud_and_uc_goes_to_sqe_and_back(void)
 {
-	const enum ibv_qp_type types[] = {IBV_QPT_UC, IBV_QPT_UD};
+	const enum ibv_qp_type types[] = { IBV_QPT_UC, IBV_QPT_UD };
 
 	for (int t = 0; t < 2; t++) {
 		struct node node;
 		struct ibv_qp *a, *b;
-		struct ibv_ah_attr ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 1}};
-		struct ibv_sge sge = {.addr = 0, .length = 8, .lkey = 0};
-		struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
-		struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE};
+		struct ibv_ah_attr ah_attr = { .is_global = 1,
+					       .port_num = 1,
+					       .grh = { .hop_limit = 1 } };
+		struct ibv_sge sge = { .addr = 0, .length = 8, .lkey = 0 };
+		struct ibv_send_wr wr = { .wr_id = 1,
+					  .sg_list = &sge,
+					  .num_sge = 1,
+					  .opcode = IBV_WR_SEND },
+				   *bad;
+		struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE };
 		struct ibv_wc wc;
 
 		node_open(&node);
@@ -569,7 +606,9 @@ static void failed_send_of_ud_and_uc_goes_to_sqe_and_back(void)
 		node_expect(node.cq, 2, IBV_WC_WR_FLUSH_ERR);
 		CHECK_EQUAL(ibv_modify_qp(a, &rts, IBV_QP_STATE | IBV_QP_CUR_STATE), 0);
 		CHECK_EQUAL(node_recv(&node, b, 3, 4096, 64), 0);
-		sge = (struct ibv_sge){.addr = (uintptr_t)node.buf, .length = 8, .lkey = node.mr->lkey};
+		sge = (struct ibv_sge){ .addr = (uintptr_t)node.buf,
+					.length = 8,
+					.lkey = node.mr->lkey };
 		wr.wr_id = 4;
 		CHECK_EQUAL(ibv_post_send(a, &wr, &bad), 0);
 		for (int i = 0; i < 2; i++) {
@@ -587,12 +626,15 @@ static void failed_send_of_ud_and_uc_goes_to_sqe_and_back(void)
 static void drained_queue_raises_its_event_and_goes_on(void)
 {
 	struct pair p;
-	struct ibv_qp_attr sqd = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1}, rts = {.qp_state = IBV_QPS_RTS};
+	struct ibv_qp_attr sqd = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 },
+			   rts = { .qp_state = IBV_QPS_RTS };
 
 	open_pair(&p, IBV_QPT_RC);
 	CHECK_EQUAL(ibv_modify_qp(p.a, &sqd, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
 	node_expect_event(p.node.ctx, IBV_EVENT_SQ_DRAINED, p.a);
-	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf, p.node.mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(&p.node, p.a, 1, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf,
+			      p.node.mr->rkey),
+		    0);
 	expect_nothing(p.node.cq);
 	CHECK_EQUAL(ibv_modify_qp(p.a, &rts, IBV_QP_STATE), 0);
 	node_expect(p.node.cq, 1, IBV_WC_SUCCESS);
@@ -603,13 +645,16 @@ static void drained_queue_raises_its_event_and_goes_on(void)
 static void posting_to_a_failing_qp_while_polling_does_not_hang(void)
 {
 	struct pair p;
-	struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS};
+	struct ibv_cq_init_attr_ex attr = { .cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS };
 	struct ibv_qp_init_attr init = {
-		.cap = {.max_send_wr = 32, .max_recv_wr = 32, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = { .max_send_wr = 32,
+			 .max_recv_wr = 32,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
-	struct ibv_poll_cq_attr poll_attr = {0};
+	struct ibv_poll_cq_attr poll_attr = { 0 };
 	struct ibv_cq_ex *cq;
 	struct ibv_qp *c, *d;
 	int flushed = 0;
@@ -626,7 +671,9 @@ static void posting_to_a_failing_qp_while_polling_does_not_hang(void)
 	node_connect_pair(&p.node, c, d, &node_defaults);
 	for (int i = 0; i < 4; i++)
 		CHECK_EQUAL(node_recv(&p.node, c, 10, 0, 8), 0);
-	CHECK_EQUAL(node_rdma(&p.node, c, 1, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf, p.node.mr->rkey), 0);
+	CHECK_EQUAL(node_rdma(&p.node, c, 1, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf,
+			      p.node.mr->rkey),
+		    0);
 	while (ibv_start_poll(cq, &poll_attr))
 		;
 	CHECK_EQUAL(cq->status, IBV_WC_SUCCESS);
@@ -639,7 +686,8 @@ static void posting_to_a_failing_qp_while_polling_does_not_hang(void)
 		if (ibv_start_poll(cq, &poll_attr))
 			continue;
 		do {
-			CHECK_EQUAL(cq->status, cq->wr_id == 2 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR);
+			CHECK_EQUAL(cq->status,
+				    cq->wr_id == 2 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR);
 			flushed += cq->wr_id == 10;
 		} while (!ibv_next_poll(cq));
 		ibv_end_poll(cq);
@@ -671,23 +719,30 @@ static void retries_that_end_while_polling_do_not_hang(void)
 	node_close(&node);
 }
 
-/* The pages go after registration: on hardware they stay pinned; here the access fails, at the end that it belongs to. */
+/* The pages go after registration: on hardware they stay pinned; here the access fails, at the end
+ * that it belongs to. */
 static void unmapped_memory_is_an_error_and_never_a_signal(void)
 {
 	struct pair p;
 	uint8_t *gone;
 	struct ibv_mr *mr;
 	struct ibv_sge sge;
-	struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE}, *bad;
+	struct ibv_send_wr wr = { .wr_id = 1,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_RDMA_WRITE },
+			   *bad;
 
 	for (int remote = 0; remote < 2; remote++) {
 		open_pair(&p, IBV_QPT_RC);
 		gone = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		mr = ibv_reg_mr(p.node.pd, gone, 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+		mr = ibv_reg_mr(p.node.pd, gone, 8192,
+				IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 		CHECK(mr);
 		munmap(gone, 8192);
-		sge = (struct ibv_sge){.addr = (uintptr_t)(remote ? p.node.buf : gone), .length = 8192,
-				       .lkey = remote ? p.node.mr->lkey : mr->lkey};
+		sge = (struct ibv_sge){ .addr = (uintptr_t)(remote ? p.node.buf : gone),
+					.length = 8192,
+					.lkey = remote ? p.node.mr->lkey : mr->lkey };
 		wr.wr.rdma.remote_addr = (uintptr_t)(remote ? gone : p.node.buf);
 		wr.wr.rdma.rkey = remote ? mr->rkey : p.node.mr->rkey;
 		CHECK_EQUAL(ibv_post_send(p.a, &wr, &bad), 0);
@@ -708,8 +763,10 @@ static void *create_and_destroy(void *arg)
 
 	while (!churn->stop) {
 		struct ibv_cq *cq = ibv_create_cq(churn->node->ctx, 8, NULL, NULL, 0);
-		struct ibv_qp *a = node_qp(churn->node, IBV_QPT_RC, NULL), *b = node_qp(churn->node, IBV_QPT_RC, NULL);
-		struct ibv_mr *mr = ibv_reg_mr(churn->node->pd, churn->node->buf, 4096, IBV_ACCESS_LOCAL_WRITE);
+		struct ibv_qp *a = node_qp(churn->node, IBV_QPT_RC, NULL),
+			      *b = node_qp(churn->node, IBV_QPT_RC, NULL);
+		struct ibv_mr *mr =
+			ibv_reg_mr(churn->node->pd, churn->node->buf, 4096, IBV_ACCESS_LOCAL_WRITE);
 
 		CHECK(cq && mr);
 		node_connect_pair(churn->node, a, b, &node_defaults);
@@ -726,7 +783,7 @@ static void *create_and_destroy(void *arg)
 static void creating_and_destroying_beside_traffic_disturbs_nothing(void)
 {
 	struct pair p;
-	struct churn churn = {.node = &p.node};
+	struct churn churn = { .node = &p.node };
 	pthread_t threads[2];
 
 	open_pair(&p, IBV_QPT_RC);

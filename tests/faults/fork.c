@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fork: the child's copies of the parent's objects answer errors, a device that it opens itself works, and the parent
- * goes on as if nothing had been.
+ * Fork: the child's copies of the parent's objects answer errors, a device that it opens itself
+ * works, and the parent goes on as if nothing had been. /
  */
 #include "node.h"
 
@@ -25,11 +25,11 @@ struct all {
 
 static void open_all(struct all *all)
 {
-	struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS};
-	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 16, .max_sge = 1}};
-	struct ibv_ah_attr ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 1}};
+	struct ibv_cq_init_attr_ex cq_attr = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
+	struct ibv_ah_attr ah_attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 1 } };
 	struct ibv_qp_init_attr_ex qp_attr = {
-		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND,
@@ -63,23 +63,27 @@ static void exchange(struct all *all, uint64_t wr_id)
 	}
 }
 
-#define FAILS(call)                       \
-	do {                              \
-		errno = 0;                \
-		CHECK((call));            \
-		CHECK_EQUAL(errno, EIO);  \
+#define FAILS(call)                      \
+	do {                             \
+		errno = 0;               \
+		CHECK((call));           \
+		CHECK_EQUAL(errno, EIO); \
 	} while (0)
 
 static void every_verb_fails(struct all *all)
 {
 	struct node *node = &all->node;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-	struct ibv_qp_init_attr init = {.send_cq = node->cq, .recv_cq = node->cq, .qp_type = IBV_QPT_RC,
-					.cap = {.max_send_wr = 1, .max_send_sge = 1}};
-	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 1, .max_sge = 1}};
-	struct ibv_srq_attr srq_attr = {.srq_limit = 1};
-	struct ibv_ah_attr ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = node->gid}};
-	struct ibv_poll_cq_attr poll_attr = {0};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_qp_init_attr init = { .send_cq = node->cq,
+					 .recv_cq = node->cq,
+					 .qp_type = IBV_QPT_RC,
+					 .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
+	struct ibv_srq_init_attr srq_init = { .attr = { .max_wr = 1, .max_sge = 1 } };
+	struct ibv_srq_attr srq_attr = { .srq_limit = 1 };
+	struct ibv_ah_attr ah_attr = { .is_global = 1,
+				       .port_num = 1,
+				       .grh = { .dgid = node->gid } };
+	struct ibv_poll_cq_attr poll_attr = { 0 };
 	struct ibv_async_event event;
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(all->ex_qp);
 	struct ibv_cq *cq;
@@ -104,14 +108,17 @@ static void every_verb_fails(struct all *all)
 	FAILS(ibv_get_async_event(node->ctx, &event) == -1);
 	FAILS(ibv_modify_qp(all->a, &attr, IBV_QP_STATE) == EIO);
 	FAILS(ibv_query_qp(all->a, &attr, IBV_QP_STATE, &init) == EIO);
-	init = (struct ibv_qp_init_attr){.send_cq = node->cq, .recv_cq = node->cq, .qp_type = IBV_QPT_RC,
-					 .cap = {.max_send_wr = 1, .max_send_sge = 1}};
+	init = (struct ibv_qp_init_attr){ .send_cq = node->cq,
+					  .recv_cq = node->cq,
+					  .qp_type = IBV_QPT_RC,
+					  .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
 	FAILS(!ibv_create_qp(node->pd, &init));
 	FAILS(!ibv_create_cq(node->ctx, 1, NULL, NULL, 0));
 	FAILS(!ibv_create_comp_channel(node->ctx));
 	FAILS(!ibv_alloc_pd(node->ctx));
 	FAILS(!ibv_reg_mr(node->pd, node->buf, 8, IBV_ACCESS_LOCAL_WRITE));
-	FAILS(ibv_rereg_mr(node->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE));
+	FAILS(ibv_rereg_mr(node->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			   IBV_ACCESS_LOCAL_WRITE));
 	FAILS(!ibv_create_srq(node->pd, &srq_init));
 	FAILS(ibv_modify_srq(all->srq, &srq_attr, IBV_SRQ_LIMIT) == EIO);
 	FAILS(ibv_query_srq(all->srq, &srq_attr) == EIO);
@@ -170,7 +177,8 @@ static void *keep_working(void *arg)
 	struct worker *worker = arg;
 
 	for (uint64_t i = 0; !*worker->stop; i++) {
-		struct ibv_mr *mr = ibv_reg_mr(worker->all.node.pd, worker->all.node.buf, 64, IBV_ACCESS_LOCAL_WRITE);
+		struct ibv_mr *mr = ibv_reg_mr(worker->all.node.pd, worker->all.node.buf, 64,
+					       IBV_ACCESS_LOCAL_WRITE);
 
 		CHECK(mr);
 		exchange(&worker->all, i);
@@ -235,6 +243,8 @@ static void talk(struct node *node, int in, int out)
 	send_card(out, &mine);
 	receive_card(in, &theirs);
 	node_connect(qp, &theirs, &node_defaults);
+	send_card(out, &mine);
+	receive_card(in, &theirs); /* it is connected too */
 	CHECK_EQUAL(node_send(node, qp, 2, 0, 64), 0);
 	for (int i = 0; i < 2; i++) {
 		CHECK(node_poll(node->cq, &wc, TIMEOUT_MS));
@@ -340,7 +350,9 @@ static void child_that_outlives_its_parent_does_not_hold_its_place(void)
 }
 
 /* An executed program finds nothing of ours among its descriptors. */
-static char *const look[] = {"sh", "-c", "! ls -l /proc/self/fd | grep -e uroce -e eventpoll -e eventfd", NULL};
+static char *const look[] = { "sh", "-c",
+			      "! ls -l /proc/self/fd | grep -e uroce -e eventpoll -e eventfd",
+			      NULL };
 
 static void executed_programs_inherit_no_descriptors(void)
 {
@@ -385,7 +397,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(inherited_objects_answer_errors_and_can_be_destroyed),
-#ifndef __SANITIZE_THREAD__ /* which allows no new threads in the child of a process that had some */
+#ifndef __SANITIZE_THREAD__ /* no new threads in the child of a process that had some */
 		CASE(fork_beside_busy_threads_leaves_a_child_that_is_not_stuck),
 		CASE(childs_own_device_works_with_its_parent),
 		CASE(grandchildren_have_devices_too),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* no_cma PROGRAM [ARGUMENT]...: runs it where no process can reach another's memory, as in many containers. */
+/* no_cma PROGRAM [ARGUMENT]...: runs it where no process can reach another's memory, as in many
+ * containers. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,13 +20,14 @@ int main(int argc, char **argv)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+	struct sock_fprog program = { .len = sizeof(filter) / sizeof(filter[0]), .filter = filter };
 
 	if (argc < 2) {
 		fprintf(stderr, "usage: no_cma PROGRAM [ARGUMENT]...\n");
 		return 2;
 	}
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
 		fprintf(stderr, "no_cma: no seccomp filter: %s\n", strerror(errno));
 		return 77;
 	}

@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#define CONNECTED 0x636f6e6eu
+
 static bool is_actor;
 
 const struct link_attr node_defaults = {
@@ -29,16 +31,18 @@ void check_that(bool holds, const char *text, const char *file, int line)
 {
 	if (holds)
 		return;
-	fprintf(stderr, "%s:%d: [%d] not so: %s (errno: %s)\n", file, line, (int)getpid(), text, strerror(errno));
+	fprintf(stderr, "%s:%d: [%d] not so: %s (errno: %s)\n", file, line, (int)getpid(), text,
+		strerror(errno));
 	_exit(1);
 }
 
-void check_equal(int64_t a, int64_t b, const char *a_text, const char *b_text, const char *file, int line)
+void check_equal(int64_t a, int64_t b, const char *a_text, const char *b_text, const char *file,
+		 int line)
 {
 	if (a == b)
 		return;
-	fprintf(stderr, "%s:%d: [%d] %s is %lld, %s is %lld (errno: %s)\n", file, line, (int)getpid(), a_text, (long long)a,
-		b_text, (long long)b, strerror(errno));
+	fprintf(stderr, "%s:%d: [%d] %s is %lld, %s is %lld (errno: %s)\n", file, line,
+		(int)getpid(), a_text, (long long)a, b_text, (long long)b, strerror(errno));
 	_exit(1);
 }
 
@@ -74,7 +78,7 @@ void actor_start(struct actor *actor, actor_main *run, void *arg)
 int actor_end(struct actor *actor)
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, actor->pid, 0);
-	struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+	struct pollfd ended = { .fd = pidfd, .events = POLLIN };
 	int status = 0, n = poll(&ended, 1, TIMEOUT_MS);
 
 	if (n != 1) {
@@ -100,8 +104,9 @@ bool line_send(int line, const void *bytes, size_t size)
 
 bool line_receive(int line, void *bytes, size_t size)
 {
-	struct pollfd readable = {.fd = line, .events = POLLIN};
-	bool received = poll(&readable, 1, TIMEOUT_MS) == 1 && recv(line, bytes, size, 0) == (ssize_t)size;
+	struct pollfd readable = { .fd = line, .events = POLLIN };
+	bool received = poll(&readable, 1, TIMEOUT_MS) == 1 &&
+			recv(line, bytes, size, 0) == (ssize_t)size;
 
 	if (is_actor)
 		CHECK(received);
@@ -141,8 +146,8 @@ void node_open(struct node *node)
 	CHECK(node->buf);
 	memset(node->buf, 0, NODE_BYTES);
 	node->mr = ibv_reg_mr(node->pd, node->buf, NODE_BYTES,
-			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-				      IBV_ACCESS_REMOTE_ATOMIC);
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+				      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 	CHECK(node->mr);
 	CHECK_EQUAL(ibv_query_gid(node->ctx, 1, 0, &node->gid), 0);
 }
@@ -159,7 +164,9 @@ void node_close(struct node *node)
 
 void node_init_qp(struct ibv_qp *qp, unsigned access)
 {
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x11, .qp_access_flags = access};
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x11, .qp_access_flags = access
+	};
 	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 		   (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
 
@@ -172,7 +179,10 @@ struct ibv_qp *node_qp(struct node *node, enum ibv_qp_type type, struct ibv_srq 
 		.send_cq = node->cq,
 		.recv_cq = node->cq,
 		.srq = srq,
-		.cap = {.max_send_wr = NODE_DEPTH, .max_recv_wr = NODE_DEPTH, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = { .max_send_wr = NODE_DEPTH,
+			 .max_recv_wr = NODE_DEPTH,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
 		.qp_type = type,
 		.sq_sig_all = 1,
 	};
@@ -185,20 +195,24 @@ struct ibv_qp *node_qp(struct node *node, enum ibv_qp_type type, struct ibv_srq 
 
 struct card node_card(const struct node *node, const struct ibv_qp *qp)
 {
-	return (struct card){
-		.qpn = qp->qp_num, .rkey = node->mr->rkey, .addr = (uintptr_t)node->buf, .gid = node->gid};
+	return (struct card){ .qpn = qp->qp_num,
+			      .rkey = node->mr->rkey,
+			      .addr = (uintptr_t)node->buf,
+			      .gid = node->gid };
 }
 
 void node_connect(struct ibv_qp *qp, const struct card *card, const struct link_attr *link)
 {
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
 	int rtr = IBV_QP_STATE, rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 	if (qp->qp_type != IBV_QPT_UD) {
 		attr.path_mtu = link->mtu;
 		attr.dest_qp_num = card->qpn;
 		attr.rq_psn = link->rq_psn;
-		attr.ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1, .grh = {.dgid = card->gid, .hop_limit = 1}};
+		attr.ah_attr = (struct ibv_ah_attr){ .is_global = 1,
+						     .port_num = 1,
+						     .grh = { .dgid = card->gid, .hop_limit = 1 } };
 		rtr |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	}
 	if (qp->qp_type == IBV_QPT_RC) {
@@ -214,12 +228,14 @@ void node_connect(struct ibv_qp *qp, const struct card *card, const struct link_
 		attr.retry_cnt = link->retry_cnt;
 		attr.rnr_retry = link->rnr_retry;
 		attr.max_rd_atomic = link->rd_atomic;
-		rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+		rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+		       IBV_QP_MAX_QP_RD_ATOMIC;
 	}
 	CHECK_EQUAL(ibv_modify_qp(qp, &attr, rts), 0);
 }
 
-void node_connect_pair(struct node *node, struct ibv_qp *a, struct ibv_qp *b, const struct link_attr *attr)
+void node_connect_pair(struct node *node, struct ibv_qp *a, struct ibv_qp *b,
+		       const struct link_attr *attr)
 {
 	struct card a_card = node_card(node, a), b_card = node_card(node, b);
 
@@ -227,60 +243,86 @@ void node_connect_pair(struct node *node, struct ibv_qp *a, struct ibv_qp *b, co
 	node_connect(b, &a_card, attr);
 }
 
-void node_meet(struct node *node, struct ibv_qp *qp, int line, struct card *other, const struct link_attr *attr)
+void node_meet(struct node *node, struct ibv_qp *qp, int line, struct card *other,
+	       const struct link_attr *attr)
 {
 	struct card card = node_card(node, qp);
 
 	line_send(line, &card, sizeof(card));
 	line_receive(line, other, sizeof(*other));
 	node_connect(qp, other, attr);
+	say(line, CONNECTED);
+	expect(line, CONNECTED);
 }
 
 bool introduce(struct actor *a, struct actor *b)
 {
 	struct card a_card, b_card;
 
-	if (!line_receive(a->line, &a_card, sizeof(a_card)) || !line_receive(b->line, &b_card, sizeof(b_card)))
+	if (!line_receive(a->line, &a_card, sizeof(a_card)) ||
+	    !line_receive(b->line, &b_card, sizeof(b_card)))
 		return false;
 	a->qpn = a_card.qpn;
 	b->qpn = b_card.qpn;
-	return line_send(a->line, &b_card, sizeof(b_card)) && line_send(b->line, &a_card, sizeof(a_card));
+	if (!line_send(a->line, &b_card, sizeof(b_card)) ||
+	    !line_send(b->line, &a_card, sizeof(a_card)))
+		return false;
+	for (int i = 0; i < 2; i++) {
+		struct actor *actor = i ? b : a;
+		uint32_t word = 0;
+
+		if (!line_receive(actor->line, &word, sizeof(word)) || word != CONNECTED)
+			return false;
+	}
+	say(a->line, CONNECTED);
+	say(b->line, CONNECTED);
+	return true;
 }
 
 static struct ibv_sge sge_of(const struct node *node, uint32_t offset, uint32_t length)
 {
-	return (struct ibv_sge){.addr = (uintptr_t)node->buf + offset, .length = length, .lkey = node->mr->lkey};
+	return (struct ibv_sge){ .addr = (uintptr_t)node->buf + offset,
+				 .length = length,
+				 .lkey = node->mr->lkey };
 }
 
-int node_recv(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t length)
+int node_recv(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset,
+	      uint32_t length)
 {
 	struct ibv_sge sge = sge_of(node, offset, length);
-	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1}, *bad;
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 }, *bad;
 
 	return ibv_post_recv(qp, &wr, &bad);
 }
 
-int node_srq_recv(struct node *node, struct ibv_srq *srq, uint64_t wr_id, uint32_t offset, uint32_t length)
+int node_srq_recv(struct node *node, struct ibv_srq *srq, uint64_t wr_id, uint32_t offset,
+		  uint32_t length)
 {
 	struct ibv_sge sge = sge_of(node, offset, length);
-	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1}, *bad;
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 }, *bad;
 
 	return ibv_post_srq_recv(srq, &wr, &bad);
 }
 
-int node_send(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t length)
+int node_send(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset,
+	      uint32_t length)
 {
 	struct ibv_sge sge = sge_of(node, offset, length);
-	struct ibv_send_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+	struct ibv_send_wr wr = { .wr_id = wr_id,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND },
+			   *bad;
 
 	return ibv_post_send(qp, &wr, &bad);
 }
 
-int node_rdma(struct node *node, struct ibv_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, uint32_t offset,
-	      uint32_t length, uint64_t remote_addr, uint32_t rkey)
+int node_rdma(struct node *node, struct ibv_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode,
+	      uint32_t offset, uint32_t length, uint64_t remote_addr, uint32_t rkey)
 {
 	struct ibv_sge sge = sge_of(node, offset, length);
-	struct ibv_send_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1, .opcode = opcode}, *bad;
+	struct ibv_send_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1, .opcode = opcode },
+			   *bad;
 
 	if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr.wr.atomic.remote_addr = remote_addr;
@@ -328,7 +370,7 @@ enum ibv_qp_state node_state(struct ibv_qp *qp)
 
 void node_expect_event(struct ibv_context *ctx, enum ibv_event_type type, const void *element)
 {
-	struct pollfd readable = {.fd = ctx->async_fd, .events = POLLIN};
+	struct pollfd readable = { .fd = ctx->async_fd, .events = POLLIN };
 	struct ibv_async_event event;
 
 	CHECK_EQUAL(poll(&readable, 1, TIMEOUT_MS), 1);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the fault tests share: actors (forked processes that each open the device), the messages between them and the test
- * that directs them, and the verbs objects that most of them need.
+ * What the fault tests share: actors (forked processes that each open the device), the messages
+ * between them and the test that directs them, and the verbs objects that most of them need.
  *
- * The test itself opens no device before it forks an actor. An actor that finds something wrong says where and exits with
- * 1; the test sees that when it waits for it. A wait that has a bound says so by its name, everything else by TIMEOUT_MS.
+ * The test itself opens no device before it forks an actor. An actor that finds something wrong
+ * says where and exits with 1; the test sees that when it waits for it. A wait that has a bound
+ * says so by its name, everything else by TIMEOUT_MS. /
  */
 #ifndef TESTS_FAULTS_NODE_H
 #define TESTS_FAULTS_NODE_H
@@ -27,18 +28,19 @@
 #define TIMEOUT_MS 20000
 
 /* In an actor. */
-#define CHECK(condition) check_that(condition, #condition, __FILE__, __LINE__)
+#define CHECK(condition)  check_that(condition, #condition, __FILE__, __LINE__)
 #define CHECK_EQUAL(a, b) check_equal((int64_t)(a), (int64_t)(b), #a, #b, __FILE__, __LINE__)
 
 void check_that(bool holds, const char *text, const char *file, int line);
-void check_equal(int64_t a, int64_t b, const char *a_text, const char *b_text, const char *file, int line);
+void check_equal(int64_t a, int64_t b, const char *a_text, const char *b_text, const char *file,
+		 int line);
 
 uint64_t now_ms(void);
 
 /* An actor, as the test sees it. */
 struct actor {
 	pid_t pid;
-	int line; /* to the actor: SOCK_SEQPACKET */
+	int line;     /* to the actor: SOCK_SEQPACKET */
 	uint32_t qpn; /* from introduce() */
 };
 
@@ -46,11 +48,12 @@ struct actor {
 typedef void actor_main(int line, void *arg);
 
 void actor_start(struct actor *actor, actor_main *run, void *arg);
-/* Waits for its end; its exit status, 128 + signal, or -1 when it took more than TIMEOUT_MS (it is killed then). */
+/* Waits for its end; its exit status, 128 + signal, or -1 when it took more than TIMEOUT_MS (it is
+ * killed then). */
 int actor_end(struct actor *actor);
 
-/* Whole messages over a line; receiving waits TIMEOUT_MS at most. Both end an actor that fails; the test's own calls
- * return false then (the other end died). */
+/* Whole messages over a line; receiving waits TIMEOUT_MS at most. Both end an actor that fails; the
+ * test's own calls return false then (the other end died). */
 bool line_send(int line, const void *bytes, size_t size);
 bool line_receive(int line, void *bytes, size_t size);
 /* A single number. */
@@ -96,19 +99,25 @@ void node_init_qp(struct ibv_qp *qp, unsigned access);
 /* To RTS; UD ignores card. */
 void node_connect(struct ibv_qp *qp, const struct card *card, const struct link_attr *attr);
 /* Two QPs of this process. */
-void node_connect_pair(struct node *node, struct ibv_qp *a, struct ibv_qp *b, const struct link_attr *attr);
+void node_connect_pair(struct node *node, struct ibv_qp *a, struct ibv_qp *b,
+		       const struct link_attr *attr);
 
-/* Through the test: an actor gives its card and connects to the one that it gets; the test hands them over. */
-void node_meet(struct node *node, struct ibv_qp *qp, int line, struct card *other, const struct link_attr *attr);
+/* Through the test: an actor gives its card and connects to the one that it gets; the test hands
+ * them over, and lets both go on when both are connected. */
+void node_meet(struct node *node, struct ibv_qp *qp, int line, struct card *other,
+	       const struct link_attr *attr);
 bool introduce(struct actor *a, struct actor *b);
 
 /* 0, or the errno of posting. offset and length of node->buf. */
-int node_recv(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t length);
-int node_srq_recv(struct node *node, struct ibv_srq *srq, uint64_t wr_id, uint32_t offset, uint32_t length);
-int node_send(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t length);
+int node_recv(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset,
+	      uint32_t length);
+int node_srq_recv(struct node *node, struct ibv_srq *srq, uint64_t wr_id, uint32_t offset,
+		  uint32_t length);
+int node_send(struct node *node, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset,
+	      uint32_t length);
 /* RDMA WRITE, READ; atomics with length 8. */
-int node_rdma(struct node *node, struct ibv_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, uint32_t offset,
-	      uint32_t length, uint64_t remote_addr, uint32_t rkey);
+int node_rdma(struct node *node, struct ibv_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode,
+	      uint32_t offset, uint32_t length, uint64_t remote_addr, uint32_t rkey);
 
 /* The next completion, by polling; false when none came in ms. */
 bool node_poll(struct ibv_cq *cq, struct ibv_wc *wc, uint32_t ms);
@@ -124,9 +133,12 @@ unsigned count_maps(void);
 /* Whether the slot of a QPN is bound in this network namespace (/proc/net/unix). */
 bool slot_is_bound(uint32_t qpn);
 
-/* A case that is an actor of its own, so that one which crashes or hangs costs the others nothing. The function is the
- * test's initial state. */
-#define CASE(name) {#name, run_case, NULL, NULL, (void *)name}
+/* A case that is an actor of its own, so that one which crashes or hangs costs the others nothing.
+ * The function is the test's initial state. */
+#define CASE(name)                                        \
+	{                                                 \
+#name, run_case, NULL, NULL, (void *)name \
+	}
 void run_case(void **state);
 
 #endif

@@ -39,7 +39,7 @@ static void close_queue(struct queue *q)
 
 static void post(struct queue *q)
 {
-	struct ibv_recv_wr wr = {.wr_id = q->posted++}, *bad;
+	struct ibv_recv_wr wr = { .wr_id = q->posted++ }, *bad;
 
 	assert_int_equal(nic_srq_post(&q->srq, &wr, &bad), 0);
 }
@@ -47,7 +47,7 @@ static void post(struct queue *q)
 /* As an initiator does it. */
 static enum cq_publish publish(struct queue *q, bool solicited)
 {
-	const struct nic_cqe cqe = {.status = IBV_WC_SUCCESS};
+	const struct nic_cqe cqe = { .status = IBV_WC_SUCCESS };
 	struct rq_taken taken;
 	struct seg_visit *visit = visit_enter(q->nic, q->nic->seg->hdr.primary_slot);
 
@@ -55,8 +55,8 @@ static enum cq_publish publish(struct queue *q, bool solicited)
 	THREAD_CHECK(rq_take(q->nic->seg, &q->srq.shared->rq, 0, 1, 0, false, &taken) == RQ_TAKEN);
 	rq_complete(rq_wqe(q->nic->seg, &q->srq.shared->rq, taken.slot), &cqe);
 
-	enum cq_publish result =
-		cq_publish(q->nic->seg, q->cq.index, NIC_REF_SRQ, q->srq.index, taken.slot, solicited);
+	enum cq_publish result = cq_publish(q->nic->seg, q->cq.index, NIC_REF_SRQ, q->srq.index,
+					    taken.slot, solicited);
 
 	visit_leave(visit);
 	return result;
@@ -192,7 +192,8 @@ static void tail_that_lags_behind_is_helped(void **state)
 	struct queue q;
 
 	open_queue(state, &q, 3, 8);
-	/* Once the completion is still there when the next publisher comes, once it is polled already. */
+	/* Once the completion is still there when the next publisher comes, once it is polled
+	 * already. */
 	for (uint64_t i = 0; i < 40; i += 2) {
 		uint64_t tail = atomic_load(&q.cq.ring->tail);
 
@@ -263,13 +264,14 @@ static void *keep_resizing(void *arg)
 	return NULL;
 }
 
-/* Two producers, each with an SRQ of 128, complete into one CQ; a consumer posts again what it polled. */
+/* Two producers, each with an SRQ of 128, complete into one CQ; a consumer posts again what it
+ * polled. */
 static void race(void **state, bool resizing)
 {
 	struct queue q[PRODUCERS];
 	struct producer producers[PRODUCERS];
-	struct poster poster = {.queues = q};
-	uint64_t expected[PRODUCERS] = {0}, got = 0;
+	struct poster poster = { .queues = q };
+	uint64_t expected[PRODUCERS] = { 0 }, got = 0;
 	pthread_t resizer;
 
 	for (uint32_t p = 0; p < PRODUCERS; p++) {
@@ -280,14 +282,15 @@ static void race(void **state, bool resizing)
 	}
 	for (uint32_t p = 0; p < PRODUCERS; p++) {
 		/* All complete into the first one's CQ. */
-		producers[p] = (struct producer){.q = &q[p]};
+		producers[p] = (struct producer){ .q = &q[p] };
 		if (p) {
 			assert_int_equal(nic_cq_destroy(&q[p].cq), 0);
 			q[p].cq.index = q[0].cq.index;
 		}
 	}
 	for (uint32_t p = 0; p < PRODUCERS; p++)
-		assert_int_equal(pthread_create(&producers[p].thread, NULL, produce, &producers[p]), 0);
+		assert_int_equal(pthread_create(&producers[p].thread, NULL, produce, &producers[p]),
+				 0);
 	if (resizing)
 		assert_int_equal(pthread_create(&resizer, NULL, keep_resizing, &poster), 0);
 	while (got < PRODUCERS * EACH) {
@@ -460,7 +463,8 @@ static void solicited_arm_waits_for_a_solicited_completion(void **state)
 	close_queue(&q);
 }
 
-/* Whoever finds an event due rings too: the one who made it so may have been stopped before it rang. */
+/* Whoever finds an event due rings too: the one who made it so may have been stopped before it
+ * rang. */
 static void due_event_is_told_by_every_publisher(void **state)
 {
 	struct queue q;
@@ -532,7 +536,7 @@ static void *sleep_and_poll(void *arg)
 		int n = nic_cq_poll(&q->cq, 1, &wc);
 
 		if (!n) {
-			struct pollfd readable = {.fd = q->channel.fd, .events = POLLIN};
+			struct pollfd readable = { .fd = q->channel.fd, .events = POLLIN };
 
 			THREAD_CHECK(poll(&readable, 1, 10000) == 1); /* the wake-up was lost */
 			THREAD_CHECK(read(q->channel.fd, &token, sizeof(token)) == sizeof(token));
@@ -546,7 +550,7 @@ static void *sleep_and_poll(void *arg)
 static void arming_and_publishing_never_miss_each_other(void **state)
 {
 	struct queue q;
-	struct sleeper sleeper = {.q = &q};
+	struct sleeper sleeper = { .q = &q };
 	pthread_t thread;
 
 	open_queue(state, &q, 63, 64);

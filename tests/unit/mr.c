@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory regions: keys, the byte-exact check, domains, rights, what is done with them after deregistration. */
+/* Memory regions: keys, the byte-exact check, domains, rights, what is done with them after
+ * deregistration. */
 #include "unit.h"
 
 #include <errno.h>
@@ -9,29 +10,35 @@
 #include "nic/mr.h"
 #include "nic/visit.h"
 
-#define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+#define ALL                                                                          \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
 
 static uint8_t memory[4096];
 
-static struct nic_mr region(void **state, uint64_t offset, uint64_t length, uint64_t iova, uint32_t access)
+static struct nic_mr region(void **state, uint64_t offset, uint64_t length, uint64_t iova,
+			    uint32_t access)
 {
 	struct nic_mr mr;
 
-	assert_int_equal(nic_mr_register(*state, UNIT_PD, (uintptr_t)memory + offset, length, iova, access, &mr), 0);
+	assert_int_equal(nic_mr_register(*state, UNIT_PD, (uintptr_t)memory + offset, length, iova,
+					 access, &mr),
+			 0);
 	return mr;
 }
 
-static enum cause_code check(void **state, bool remote, uint32_t key, uint64_t addr, uint64_t length, uint32_t rights,
-			     uint32_t pd, uint64_t *va)
+static enum cause_code check(void **state, bool remote, uint32_t key, uint64_t addr,
+			     uint64_t length, uint32_t rights, uint32_t pd, uint64_t *va)
 {
 	struct nic *nic = *state;
-	struct cause cause = {0};
+	struct cause cause = { 0 };
 
 	*va = 0;
 	return mr_check(nic->seg, remote, key, addr, length, rights, pd, va, &cause);
 }
 
-static enum cause_code check_lkey(void **state, const struct nic_mr *mr, uint64_t addr, uint64_t length)
+static enum cause_code check_lkey(void **state, const struct nic_mr *mr, uint64_t addr,
+				  uint64_t length)
 {
 	uint64_t va;
 
@@ -76,11 +83,21 @@ static void registration_refuses_impossible_ranges(void **state)
 
 	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)memory, 0, 0, 0, &mr), EINVAL);
 	assert_int_equal(nic_mr_register(*state, 1, UINT64_MAX - 10, 100, 0, 0, &mr), EINVAL);
-	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)memory, 100, UINT64_MAX - 10, 0, &mr), EINVAL);
-	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)memory, 1, 0, IBV_ACCESS_REMOTE_WRITE, &mr), EINVAL);
-	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)memory, 1, 0, IBV_ACCESS_REMOTE_ATOMIC, &mr), EINVAL);
-	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)page, 8192, 0, IBV_ACCESS_LOCAL_WRITE, &mr), EFAULT);
-	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)page, 8192, 0, IBV_ACCESS_REMOTE_READ, &mr), 0);
+	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)memory, 100, UINT64_MAX - 10, 0,
+					 &mr),
+			 EINVAL);
+	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)memory, 1, 0,
+					 IBV_ACCESS_REMOTE_WRITE, &mr),
+			 EINVAL);
+	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)memory, 1, 0,
+					 IBV_ACCESS_REMOTE_ATOMIC, &mr),
+			 EINVAL);
+	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)page, 8192, 0,
+					 IBV_ACCESS_LOCAL_WRITE, &mr),
+			 EFAULT);
+	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)page, 8192, 0,
+					 IBV_ACCESS_REMOTE_READ, &mr),
+			 0);
 	assert_int_equal(nic_mr_deregister(&mr), 0);
 	munmap((uint8_t *)page + 4096, 4096);
 	assert_int_equal(nic_mr_register(*state, 1, (uintptr_t)page, 8192, 0, 0, &mr), EFAULT);
@@ -113,8 +130,8 @@ static void domain_must_be_the_regions(void **state)
 
 static void each_right_is_asked_for_by_itself(void **state)
 {
-	const uint32_t rights[] = {IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
-				   IBV_ACCESS_REMOTE_ATOMIC};
+	const uint32_t rights[] = { IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ,
+				    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC };
 	uint64_t va;
 
 	for (uint32_t given = 0; given < 16; given++) {
@@ -122,7 +139,8 @@ static void each_right_is_asked_for_by_itself(void **state)
 
 		for (int i = 0; i < 4; i++)
 			access |= given >> i & 1 ? rights[i] : 0;
-		if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
+		    !(access & IBV_ACCESS_LOCAL_WRITE))
 			continue;
 		struct nic_mr mr = region(state, 0, 100, 0, access);
 
@@ -139,9 +157,12 @@ static void keys_of_the_past_are_told_from_unknown_ones(void **state)
 	uint64_t va;
 
 	assert_int_equal(nic_mr_deregister(&mr), 0);
-	assert_int_equal(check(state, true, mr.rkey, 0, 1, 0, UNIT_PD, &va), CAUSE_RKEY_DEREGISTERED);
-	assert_int_equal(check(state, false, mr.lkey, 0, 1, 0, UNIT_PD, &va), CAUSE_LKEY_DEREGISTERED);
-	assert_int_equal(check(state, true, mr.rkey ^ 2, 0, 1, 0, UNIT_PD, &va), CAUSE_RKEY_UNKNOWN);
+	assert_int_equal(check(state, true, mr.rkey, 0, 1, 0, UNIT_PD, &va),
+			 CAUSE_RKEY_DEREGISTERED);
+	assert_int_equal(check(state, false, mr.lkey, 0, 1, 0, UNIT_PD, &va),
+			 CAUSE_LKEY_DEREGISTERED);
+	assert_int_equal(check(state, true, mr.rkey ^ 2, 0, 1, 0, UNIT_PD, &va),
+			 CAUSE_RKEY_UNKNOWN);
 	assert_int_equal(check(state, true, 0, 0, 1, 0, UNIT_PD, &va), CAUSE_RKEY_UNKNOWN);
 	assert_int_equal(check(state, true, UINT32_MAX, 0, 1, 0, UNIT_PD, &va), CAUSE_RKEY_UNKNOWN);
 }
@@ -165,7 +186,7 @@ static void entry_that_comes_again_has_another_key(void **state)
 {
 	struct nic *nic = *state;
 	struct nic_mr mr = region(state, 0, 100, 0, ALL);
-	uint32_t last[2] = {0, 0};
+	uint32_t last[2] = { 0, 0 };
 
 	for (int i = 0; i < 3000; i++) {
 		uint32_t index = mr.index;
@@ -185,38 +206,55 @@ static void entry_that_comes_again_has_another_key(void **state)
 			uint32_t other = nic->mrs.queue[nic->mrs.freed_head];
 
 			nic->mrs.freed_head = (nic->mrs.freed_head + 1) % nic->mrs.size;
-			nic->mrs.queue[(nic->mrs.freed_head + nic->mrs.freed_count - 1) % nic->mrs.size] = other;
+			nic->mrs.queue[(nic->mrs.freed_head + nic->mrs.freed_count - 1) %
+				       nic->mrs.size] = other;
 		}
 		pthread_mutex_unlock(&nic->mrs.lock);
 		mr = region(state, 0, 100, 0, ALL);
 		nic->mrs.fresh = fresh;
 		assert_int_equal(mr.index, index);
-		assert_int_equal(check(state, false, last[0], 0, 1, 0, UNIT_PD, &va), CAUSE_LKEY_UNKNOWN);
+		assert_int_equal(check(state, false, last[0], 0, 1, 0, UNIT_PD, &va),
+				 CAUSE_LKEY_UNKNOWN);
 	}
 	assert_int_equal(nic_mr_deregister(&mr), 0);
 }
 
 static void reregistration_changes_what_it_names(void **state)
 {
-	struct nic_mr mr = region(state, 0, 100, (uintptr_t)memory, IBV_ACCESS_LOCAL_WRITE), before = mr;
+	struct nic_mr mr = region(state, 0, 100, (uintptr_t)memory, IBV_ACCESS_LOCAL_WRITE),
+		      before = mr;
 	uint64_t va;
 
 	assert_int_equal(nic_mr_reregister(&mr, IBV_REREG_MR_CHANGE_PD, 9, 0, 0, 0), 0);
-	assert_int_equal(check(state, false, before.lkey, (uintptr_t)memory, 100, 0, 9, &va), CAUSE_NONE);
-	assert_int_equal(check(state, false, before.lkey, (uintptr_t)memory, 100, 0, UNIT_PD, &va), CAUSE_LKEY_PD);
-	assert_int_equal(nic_mr_reregister(&mr, IBV_REREG_MR_CHANGE_ACCESS, 0, 0, 0, IBV_ACCESS_REMOTE_READ), 0);
-	assert_int_equal(check(state, true, mr.rkey, (uintptr_t)memory, 1, IBV_ACCESS_REMOTE_READ, 9, &va), CAUSE_NONE);
-	assert_int_equal(check(state, false, mr.lkey, (uintptr_t)memory, 1, IBV_ACCESS_LOCAL_WRITE, 9, &va),
+	assert_int_equal(check(state, false, before.lkey, (uintptr_t)memory, 100, 0, 9, &va),
+			 CAUSE_NONE);
+	assert_int_equal(check(state, false, before.lkey, (uintptr_t)memory, 100, 0, UNIT_PD, &va),
+			 CAUSE_LKEY_PD);
+	assert_int_equal(nic_mr_reregister(&mr, IBV_REREG_MR_CHANGE_ACCESS, 0, 0, 0,
+					   IBV_ACCESS_REMOTE_READ),
+			 0);
+	assert_int_equal(check(state, true, mr.rkey, (uintptr_t)memory, 1, IBV_ACCESS_REMOTE_READ,
+			       9, &va),
+			 CAUSE_NONE);
+	assert_int_equal(check(state, false, mr.lkey, (uintptr_t)memory, 1, IBV_ACCESS_LOCAL_WRITE,
+			       9, &va),
 			 CAUSE_LKEY_ACCESS);
-	assert_int_equal(nic_mr_reregister(&mr, IBV_REREG_MR_CHANGE_TRANSLATION, 0, (uintptr_t)memory + 200, 10, 0), 0);
-	assert_int_equal(check(state, false, mr.lkey, (uintptr_t)memory + 200, 10, 0, 9, &va), CAUSE_NONE);
-	assert_int_equal(check(state, false, mr.lkey, (uintptr_t)memory + 200, 11, 0, 9, &va), CAUSE_LKEY_BOUNDS);
-	assert_int_not_equal(check(state, false, before.lkey, (uintptr_t)memory, 1, 0, 9, &va), CAUSE_NONE);
+	assert_int_equal(nic_mr_reregister(&mr, IBV_REREG_MR_CHANGE_TRANSLATION, 0,
+					   (uintptr_t)memory + 200, 10, 0),
+			 0);
+	assert_int_equal(check(state, false, mr.lkey, (uintptr_t)memory + 200, 10, 0, 9, &va),
+			 CAUSE_NONE);
+	assert_int_equal(check(state, false, mr.lkey, (uintptr_t)memory + 200, 11, 0, 9, &va),
+			 CAUSE_LKEY_BOUNDS);
+	assert_int_not_equal(check(state, false, before.lkey, (uintptr_t)memory, 1, 0, 9, &va),
+			     CAUSE_NONE);
 	/* A failure leaves all as it was. */
 	before = mr;
-	assert_int_equal(nic_mr_reregister(&mr, IBV_REREG_MR_CHANGE_TRANSLATION, 0, 4096, 10, 0), EFAULT);
+	assert_int_equal(nic_mr_reregister(&mr, IBV_REREG_MR_CHANGE_TRANSLATION, 0, 4096, 10, 0),
+			 EFAULT);
 	assert_memory_equal(&mr, &before, sizeof(mr));
-	assert_int_equal(check(state, false, mr.lkey, (uintptr_t)memory + 200, 10, 0, 9, &va), CAUSE_NONE);
+	assert_int_equal(check(state, false, mr.lkey, (uintptr_t)memory + 200, 10, 0, 9, &va),
+			 CAUSE_NONE);
 	assert_int_equal(nic_mr_deregister(&mr), 0);
 }
 
@@ -239,7 +277,8 @@ static void visitor_that_stands_still_makes_deregistration_fail_after_the_grace(
 	assert_int_equal(check(state, true, mr.rkey, 0, 100, ALL, UNIT_PD, &va), CAUSE_NONE);
 	visit_leave(visit);
 	assert_int_equal(nic_mr_deregister(&mr), 0);
-	assert_int_equal(check(state, true, mr.rkey, 0, 1, 0, UNIT_PD, &va), CAUSE_RKEY_DEREGISTERED);
+	assert_int_equal(check(state, true, mr.rkey, 0, 1, 0, UNIT_PD, &va),
+			 CAUSE_RKEY_DEREGISTERED);
 }
 
 int main(void)
@@ -255,7 +294,8 @@ int main(void)
 		cmocka_unit_test(keys_are_not_used_again_soon),
 		cmocka_unit_test(entry_that_comes_again_has_another_key),
 		cmocka_unit_test(reregistration_changes_what_it_names),
-		cmocka_unit_test(visitor_that_stands_still_makes_deregistration_fail_after_the_grace),
+		cmocka_unit_test(
+			visitor_that_stands_still_makes_deregistration_fail_after_the_grace),
 	};
 
 	return cmocka_run_group_tests(tests, open_nic, close_nic);

@@ -16,9 +16,11 @@
 /* Specification table 45, in ms. */
 static void rnr_timers_are_those_of_the_table(void **state)
 {
-	static const double ms[32] = {655.36, 0.01, 0.02, 0.03, 0.04, 0.06,  0.08,  0.12,  0.16,  0.24,	 0.32,
-				      0.48,   0.64, 0.96, 1.28, 1.92, 2.56,  3.84,  5.12,  7.68,  10.24, 15.36,
-				      20.48,  30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52};
+	static const double ms[32] = {
+		655.36, 0.01,  0.02,  0.03,  0.04,  0.06,   0.08,   0.12,   0.16,   0.24,  0.32,
+		0.48,	0.64,  0.96,  1.28,  1.92,  2.56,   3.84,   5.12,   7.68,   10.24, 15.36,
+		20.48,	30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52
+	};
 
 	(void)state;
 	for (uint32_t code = 0; code < 32; code++)
@@ -42,8 +44,8 @@ static void timing_settings_are_understood_or_refused(void **state)
 	assert_int_equal(seed, 42);
 	assert_true(timing_parse("random:0x10", &mode, &seed));
 	assert_int_equal(seed, 16);
-	for (const char **wrong = (const char *[]){"random", "random:", "random:x", "random:1x", "LATE", "late ", "prompt",
-						   NULL};
+	for (const char **wrong = (const char *[]){ "random", "random:", "random:x", "random:1x",
+						    "LATE", "late ", "prompt", NULL };
 	     *wrong; wrong++) {
 		assert_false(timing_parse(*wrong, &mode, &seed));
 		assert_int_equal(mode, TIMING_PROMPT);
@@ -53,7 +55,9 @@ static void timing_settings_are_understood_or_refused(void **state)
 static void slice_is_the_bytes_asked_for(void **state)
 {
 	static uint8_t bytes[64];
-	const struct iovec pieces[] = {{bytes, 10}, {bytes + 20, 0}, {bytes + 20, 5}, {bytes + 40, 7}};
+	const struct iovec pieces[] = {
+		{ bytes, 10 }, { bytes + 20, 0 }, { bytes + 20, 5 }, { bytes + 40, 7 }
+	};
 	uint8_t *flat[22], **to = flat;
 
 	(void)state;
@@ -70,7 +74,8 @@ static void slice_is_the_bytes_asked_for(void **state)
 			for (uint32_t i = 0; i < n; i++) {
 				assert_true(slice[i].iov_len > 0);
 				for (size_t j = 0; j < slice[i].iov_len; j++)
-					assert_ptr_equal((uint8_t *)slice[i].iov_base + j, flat[at++]);
+					assert_ptr_equal((uint8_t *)slice[i].iov_base + j,
+							 flat[at++]);
 			}
 			assert_int_equal(at, offset + length);
 		}
@@ -79,7 +84,7 @@ static void slice_is_the_bytes_asked_for(void **state)
 
 static union ibv_gid gid_of(const char *text)
 {
-	union ibv_gid gid = {.raw = {0}};
+	union ibv_gid gid = { .raw = { 0 } };
 
 	if (inet_pton(AF_INET6, text, gid.raw) == 1)
 		return gid;
@@ -96,8 +101,10 @@ static uint16_t datagram(uint64_t length)
 
 static void grh_of_ipv4_is_a_correct_header_in_the_last_20_bytes(void **state)
 {
-	const struct nic_ah ah = {.sgid = gid_of("10.1.2.3"), .dgid = gid_of("10.255.254.253"), .hop_limit = 17,
-				  .traffic_class = 0x2e};
+	const struct nic_ah ah = { .sgid = gid_of("10.1.2.3"),
+				   .dgid = gid_of("10.255.254.253"),
+				   .hop_limit = 17,
+				   .traffic_class = 0x2e };
 	uint8_t grh[GRH_BYTES];
 	struct iphdr ip;
 
@@ -127,8 +134,10 @@ static void grh_of_ipv4_is_a_correct_header_in_the_last_20_bytes(void **state)
 
 static void grh_of_ipv6_is_its_header(void **state)
 {
-	const struct nic_ah ah = {.sgid = gid_of("fd00::1"), .dgid = gid_of("fd00::2"), .flow_label = 0xfabcde,
-				  .traffic_class = 0x91};
+	const struct nic_ah ah = { .sgid = gid_of("fd00::1"),
+				   .dgid = gid_of("fd00::2"),
+				   .flow_label = 0xfabcde,
+				   .traffic_class = 0x91 };
 	uint8_t grh[GRH_BYTES];
 	struct ip6_hdr ip6;
 
@@ -149,7 +158,10 @@ static void causes_keep_the_newest_of_a_ring(void **state)
 
 	(void)state;
 	for (uint64_t i = 0; i < NIC_CAUSES + 100; i++)
-		assert_int_equal(cause_record(ring, &(struct cause){.code = CAUSE_RNR, .value = i, .seq = 99}), CAUSE_RNR);
+		assert_int_equal(
+			cause_record(ring,
+				     &(struct cause){ .code = CAUSE_RNR, .value = i, .seq = 99 }),
+			CAUSE_RNR);
 	assert_int_equal(ring->next, NIC_CAUSES + 100);
 	for (uint64_t position = 100; position < NIC_CAUSES + 100; position++) {
 		const struct cause *cause = &ring->slots[position % NIC_CAUSES];
@@ -165,7 +177,8 @@ static void causes_keep_the_newest_of_a_ring(void **state)
 static void cause_without_a_ring_is_only_its_code(void **state)
 {
 	(void)state;
-	assert_int_equal(cause_record(NULL, &(struct cause){.code = CAUSE_FLUSHED}), CAUSE_FLUSHED);
+	assert_int_equal(cause_record(NULL, &(struct cause){ .code = CAUSE_FLUSHED }),
+			 CAUSE_FLUSHED);
 }
 
 #define WRITERS 3
@@ -176,7 +189,7 @@ static void *keep_recording(void *arg)
 	struct cause_ring *ring = arg;
 
 	for (uint64_t i = 1; i <= EACH; i++)
-		cause_record(ring, &(struct cause){.code = CAUSE_RNR, .addr = i, .length = ~i});
+		cause_record(ring, &(struct cause){ .code = CAUSE_RNR, .addr = i, .length = ~i });
 	return NULL;
 }
 
@@ -190,7 +203,8 @@ static void causes_of_several_writers_have_each_a_place(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, keep_recording, ring), 0);
 	for (int i = 0; i < WRITERS; i++)
 		pthread_join(threads[i], NULL);
-	/* More when one that was late had its place passed over by the others: that place is then of an earlier round. */
+	/* More when one that was late had its place passed over by the others: that place is then
+	 * of an earlier round. */
 	assert_true(ring->next >= WRITERS * EACH);
 	for (uint64_t position = ring->next - NIC_CAUSES; position < ring->next; position++) {
 		const struct cause *cause = &ring->slots[position % NIC_CAUSES];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The requester over a transport that answers as it is told: order of completions, retries, slots, states. */
+/* The requester over a transport that answers as it is told: order of completions, retries, slots,
+ * states. */
 #include "unit.h"
 
 #include <errno.h>
@@ -40,7 +41,7 @@ static void cancel(struct nic_qp *qp)
 	cancels++;
 }
 
-static const struct transport told = {connect_nothing, connect_nothing, execute, cancel};
+static const struct transport told = { connect_nothing, connect_nothing, execute, cancel };
 
 static void answer_list(uint64_t id, const int *list, unsigned count)
 {
@@ -49,8 +50,9 @@ static void answer_list(uint64_t id, const int *list, unsigned count)
 	answer_count[id] = count;
 }
 
-#define ANSWER(id, ...) \
-	answer_list(id, (const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
+#define ANSWER(id, ...)                               \
+	answer_list(id, (const int[]){ __VA_ARGS__ }, \
+		    sizeof((const int[]){ __VA_ARGS__ }) / sizeof(int))
 
 struct objects {
 	struct nic_cq cq;
@@ -78,7 +80,10 @@ static void close_objects(struct objects *o)
 
 static int post_with(struct objects *o, uint64_t wr_id, unsigned flags)
 {
-	struct ibv_send_wr wr = {.wr_id = wr_id, .opcode = IBV_WR_RDMA_WRITE, .send_flags = flags}, *bad;
+	struct ibv_send_wr wr = { .wr_id = wr_id,
+				  .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = flags },
+			   *bad;
 
 	return nic_qp_post_send(&o->qp, &wr, &bad);
 }
@@ -112,7 +117,7 @@ static void expect_nothing(struct objects *o)
 static void failure_flushes_what_is_behind_it_in_order(void **state)
 {
 	struct objects o;
-	struct ibv_recv_wr recv = {.wr_id = 20}, *bad;
+	struct ibv_recv_wr recv = { .wr_id = 20 }, *bad;
 
 	open_objects(state, &o, IBV_QPT_RC);
 	for (recv.wr_id = 20; recv.wr_id < 23; recv.wr_id++)
@@ -213,7 +218,8 @@ static void helper_goes_on_when_nobody_polls(void **state)
 	uint64_t deadline = nic_now() + 10000000000u;
 
 	open_objects(state, &o, IBV_QPT_RC);
-	ANSWER(1, TRANSPORT_MORE, TRANSPORT_WAIT, TRANSPORT_RNR, TRANSPORT_NO_RESPONSE, TRANSPORT_DONE);
+	ANSWER(1, TRANSPORT_MORE, TRANSPORT_WAIT, TRANSPORT_RNR, TRANSPORT_NO_RESPONSE,
+	       TRANSPORT_DONE);
 	post(&o, 1);
 	post(&o, 2);
 	while (!executions[2]) {
@@ -257,7 +263,7 @@ static void draining_finishes_what_was_begun_and_begins_nothing(void **state)
 	expect_nothing(&o);
 	assert_int_equal(executions[2], 0);
 
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
 
 	assert_int_equal(nic_qp_modify(&o.qp, &attr, IBV_QP_STATE), 0);
 	expect_completion(&o, 2, IBV_WC_SUCCESS);
@@ -282,8 +288,8 @@ static void error_state_gives_up_what_is_under_way(void **state)
 static void failed_uc_request_leaves_the_receiving_side_alone(void **state)
 {
 	struct objects o;
-	struct ibv_recv_wr recv = {.wr_id = 20}, *bad;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+	struct ibv_recv_wr recv = { .wr_id = 20 }, *bad;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
 
 	open_objects(state, &o, IBV_QPT_UC);
 	assert_int_equal(nic_qp_post_recv(&o.qp, &recv, &bad), 0);

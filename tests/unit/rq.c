@@ -32,8 +32,9 @@ static void close_queue(struct queue *q)
 
 static int post_of(struct queue *q, uint64_t wr_id, uint32_t length)
 {
-	struct ibv_sge sge = {.length = length};
-	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = length ? 1 : 0}, *bad = NULL;
+	struct ibv_sge sge = { .length = length };
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = length ? 1 : 0 },
+			   *bad = NULL;
 	int error = nic_srq_post(&q->srq, &wr, &bad);
 
 	assert_true(error ? bad == &wr : !bad);
@@ -93,11 +94,11 @@ static void receives_are_taken_in_the_order_of_posting(void **state)
 static void full_queue_names_the_request_in_the_middle_of_a_list(void **state)
 {
 	struct queue q;
-	struct ibv_recv_wr wr[5] = {{.wr_id = 0}}, *bad = NULL;
+	struct ibv_recv_wr wr[5] = { { .wr_id = 0 } }, *bad = NULL;
 
 	open_queue(state, &q, 3, 1);
 	for (uint64_t i = 0; i < 5; i++)
-		wr[i] = (struct ibv_recv_wr){.wr_id = i, .next = i < 4 ? &wr[i + 1] : NULL};
+		wr[i] = (struct ibv_recv_wr){ .wr_id = i, .next = i < 4 ? &wr[i + 1] : NULL };
 	assert_int_equal(nic_srq_post(&q.srq, wr, &bad), ENOMEM);
 	assert_ptr_equal(bad, &wr[3]);
 	for (uint64_t i = 0; i < 3; i++)
@@ -114,9 +115,10 @@ static void full_queue_names_the_request_in_the_middle_of_a_list(void **state)
 static void too_many_sges_are_refused_where_they_stand(void **state)
 {
 	struct queue q;
-	struct ibv_sge sge[3] = {{.length = 1}, {.length = 2}, {.length = 3}};
-	struct ibv_recv_wr bad_one = {.wr_id = 2, .sg_list = sge, .num_sge = 3},
-			   first = {.wr_id = 1, .sg_list = sge, .num_sge = 2, .next = &bad_one}, *bad;
+	struct ibv_sge sge[3] = { { .length = 1 }, { .length = 2 }, { .length = 3 } };
+	struct ibv_recv_wr bad_one = { .wr_id = 2, .sg_list = sge, .num_sge = 3 },
+			   first = { .wr_id = 1, .sg_list = sge, .num_sge = 2, .next = &bad_one },
+			   *bad;
 
 	open_queue(state, &q, 8, 2);
 	assert_int_equal(nic_srq_post(&q.srq, &first, &bad), EINVAL);
@@ -209,8 +211,8 @@ static void head_that_lags_behind_is_helped(void **state)
 	close_queue(&q);
 }
 
-/* The same, and the word that the head points to names a receive of the next lap already: an SRQ's slots come back in any
- * order, and a dead taker's is posted again. */
+/* The same, and the word that the head points to names a receive of the next lap already: an SRQ's
+ * slots come back in any order, and a dead taker's is posted again. */
 static void head_a_whole_lap_behind_is_helped(void **state)
 {
 	struct queue q;
@@ -264,7 +266,7 @@ static void reposted_receive_is_available_again_at_the_end(void **state)
 		post(&q, i);
 	slot = expect_taken(&q, 0);
 	assert_false(nic_rq_is_completed(q.rq, slot));
-	rq_complete(rq_wqe(q.nic->seg, q.shared, slot), &(struct nic_cqe){0});
+	rq_complete(rq_wqe(q.nic->seg, q.shared, slot), &(struct nic_cqe){ 0 });
 	assert_true(nic_rq_is_completed(q.rq, slot));
 	nic_rq_repost(q.rq, slot);
 	assert_false(nic_rq_is_completed(q.rq, slot));
@@ -309,7 +311,8 @@ static void receive_of_another_life_is_not_taken(void **state)
 	close_queue(&q);
 }
 
-/* A visitor took a receive and stands still: its completion may still be written, so the slot is not used again. */
+/* A visitor took a receive and stands still: its completion may still be written, so the slot is
+ * not used again. */
 static void begun_receive_is_kept_out_of_use_while_its_taker_stands_still(void **state)
 {
 	struct queue q;
@@ -330,7 +333,7 @@ static void begun_receive_is_kept_out_of_use_while_its_taker_stands_still(void *
 			slots[i] = expect_taken(&q, round + i);
 			assert_int_not_equal(slots[i], begun);
 		}
-		rq_complete(rq_wqe(q.nic->seg, q.shared, begun), &(struct nic_cqe){0});
+		rq_complete(rq_wqe(q.nic->seg, q.shared, begun), &(struct nic_cqe){ 0 });
 		assert_false(nic_rq_is_completed(q.rq, begun));
 		nic_rq_release(q.rq, slots[0]);
 		nic_rq_release(q.rq, slots[1]);
@@ -365,14 +368,15 @@ static void queue_of_nothing_is_full_and_empty(void **state)
 	struct nic *nic = *state;
 	struct nic_cq cq;
 	struct nic_qp qp;
-	struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
+	struct ibv_recv_wr wr = { .wr_id = 1 }, *bad;
 	struct rq_taken taken;
 
 	assert_int_equal(nic_cq_create(nic, 1, NULL, &cq), 0);
 	make_qp(nic, IBV_QPT_UD, &cq, NULL, 0, &qp);
 	assert_int_equal(move_to(&qp, IBV_QPS_INIT, 0), 0);
 	assert_int_equal(nic_qp_post_recv(&qp, &wr, &bad), ENOMEM);
-	assert_int_equal(rq_take(nic->seg, &qp.shared->rq, qp.rq.life, 1, 0, false, &taken), RQ_EMPTY);
+	assert_int_equal(rq_take(nic->seg, &qp.shared->rq, qp.rq.life, 1, 0, false, &taken),
+			 RQ_EMPTY);
 	nic_qp_destroy(&qp);
 	assert_int_equal(nic_cq_destroy(&cq), 0);
 }
@@ -420,11 +424,12 @@ static void two_takers_take_each_receive_once(void **state)
 
 	open_queue(state, &q, 37, 0);
 	for (int t = 0; t < TAKERS; t++) {
-		takers[t] = (struct taker){.q = &q, .seen = seen, .taken = &taken};
-		assert_int_equal(pthread_create(&takers[t].thread, NULL, keep_taking, &takers[t]), 0);
+		takers[t] = (struct taker){ .q = &q, .seen = seen, .taken = &taken };
+		assert_int_equal(pthread_create(&takers[t].thread, NULL, keep_taking, &takers[t]),
+				 0);
 	}
 	for (uint64_t i = 1; i <= EACH;) {
-		struct ibv_recv_wr wr = {.wr_id = i}, *bad;
+		struct ibv_recv_wr wr = { .wr_id = i }, *bad;
 
 		if (nic_srq_post(&q.srq, &wr, &bad))
 			sched_yield();
@@ -447,7 +452,7 @@ static void handed_out(const struct ibv_async_event *event)
 static unsigned events_of(struct nic_event_queue *queue)
 {
 	struct ibv_async_event event;
-	struct pollfd readable = {.fd = queue->fd, .events = POLLIN};
+	struct pollfd readable = { .fd = queue->fd, .events = POLLIN };
 	unsigned count = 0;
 
 	while (poll(&readable, 1, 0) == 1 && !nic_event_wait(queue, &event)) {
@@ -460,7 +465,7 @@ static unsigned events_of(struct nic_event_queue *queue)
 static void limit_armed_above_what_is_posted_is_reached_at_once(void **state)
 {
 	struct queue q;
-	struct nic_event_queue events = {.handed_out = handed_out};
+	struct nic_event_queue events = { .handed_out = handed_out };
 
 	open_queue(state, &q, 8, 0);
 	assert_int_equal(nic_event_queue_init(&events), 0);

@@ -75,7 +75,7 @@ static void page_sized_blocks_start_at_a_page(void **state)
 static void freed_block_is_used_again_zeroed(void **state)
 {
 	struct place *place = *state;
-	const uint64_t lengths[] = {3000, 100000};
+	const uint64_t lengths[] = { 3000, 100000 };
 
 	for (int i = 0; i < 2; i++) {
 		uint64_t offset = arena_alloc(&place->arena, lengths[i]);
@@ -92,7 +92,8 @@ static void freed_block_is_used_again_zeroed(void **state)
 static void punched_block_leaves_its_neighbours(void **state)
 {
 	struct place *place = *state;
-	uint64_t small = arena_alloc(&place->arena, KIB), large = arena_alloc(&place->arena, 64 * KIB),
+	uint64_t small = arena_alloc(&place->arena, KIB),
+		 large = arena_alloc(&place->arena, 64 * KIB),
 		 after = arena_alloc(&place->arena, KIB);
 
 	memset(seg_at(place->seg, small), 1, KIB);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The state machine of queue pairs: every transition of every type, with each required attribute missing, each superfluous
- * one given, each optional one taken; values; what a refused call leaves. The tables stand here a second time, as the
- * kernel's ib_modify_qp_is_ok() has them (drivers/infiniband/core/verbs.c).
+ * The state machine of queue pairs: every transition of every type, with each required attribute
+ * missing, each superfluous one given, each optional one taken; values; what a refused call leaves.
+ * The tables stand here a second time, as the kernel's ib_modify_qp_is_ok() has them
+ * (drivers/infiniband/core/verbs.c). /
  */
 #include "unit.h"
 
@@ -18,7 +19,7 @@ struct objects {
 	struct nic_qp qp;
 };
 
-static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 #define TYPES (sizeof(types) / sizeof(types[0]))
 
 /* In the order of types. */
@@ -44,32 +45,50 @@ struct rule {
 #define RETRY  (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
 
 static const struct rule rules[] = {
-	{IBV_QPS_RESET, IBV_QPS_RESET, {0}, {0}},
-	{IBV_QPS_RESET, IBV_QPS_INIT, {PKEY | PORT | ACCESS, PKEY | PORT | ACCESS, PKEY | PORT | QKEY}, {0}},
-	{IBV_QPS_INIT, IBV_QPS_RESET, {0}, {0}},
-	{IBV_QPS_INIT, IBV_QPS_ERR, {0}, {0}},
-	{IBV_QPS_INIT, IBV_QPS_INIT, {0}, {PKEY | PORT | ACCESS, PKEY | PORT | ACCESS, PKEY | PORT | QKEY}},
-	{IBV_QPS_INIT, IBV_QPS_RTR, {PATH | IBV_QP_MAX_DEST_RD_ATOMIC | RNR, PATH, 0},
-	 {ALT | ACCESS | PKEY, ALT | ACCESS | PKEY, PKEY | QKEY}},
-	{IBV_QPS_RTR, IBV_QPS_RESET, {0}, {0}},
-	{IBV_QPS_RTR, IBV_QPS_ERR, {0}, {0}},
-	{IBV_QPS_RTR, IBV_QPS_RTS, {RETRY | IBV_QP_SQ_PSN, IBV_QP_SQ_PSN, IBV_QP_SQ_PSN},
-	 {CUR | ALT | ACCESS | RNR | MIG, CUR | ALT | ACCESS | MIG, CUR | QKEY}},
-	{IBV_QPS_RTS, IBV_QPS_RESET, {0}, {0}},
-	{IBV_QPS_RTS, IBV_QPS_ERR, {0}, {0}},
-	{IBV_QPS_RTS, IBV_QPS_RTS, {0}, {CUR | ALT | ACCESS | RNR | MIG, CUR | ALT | ACCESS | MIG, CUR | QKEY}},
-	{IBV_QPS_RTS, IBV_QPS_SQD, {0}, {NOTIFY, NOTIFY, NOTIFY}},
-	{IBV_QPS_SQD, IBV_QPS_RESET, {0}, {0}},
-	{IBV_QPS_SQD, IBV_QPS_ERR, {0}, {0}},
-	{IBV_QPS_SQD, IBV_QPS_RTS, {0}, {CUR | ALT | ACCESS | RNR | MIG, CUR | ALT | ACCESS | MIG, CUR | QKEY}},
-	{IBV_QPS_SQD, IBV_QPS_SQD, {0},
-	 {PORT | IBV_QP_AV | RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | ALT | ACCESS | PKEY | RNR | MIG,
-	  IBV_QP_AV | ALT | ACCESS | PKEY | MIG, PKEY | QKEY}},
-	{IBV_QPS_SQE, IBV_QPS_RESET, {0}, {0}},
-	{IBV_QPS_SQE, IBV_QPS_ERR, {0}, {0}},
-	{IBV_QPS_SQE, IBV_QPS_RTS, {0}, {0, CUR | ACCESS, CUR | QKEY}},
-	{IBV_QPS_ERR, IBV_QPS_RESET, {0}, {0}},
-	{IBV_QPS_ERR, IBV_QPS_ERR, {0}, {0}},
+	{ IBV_QPS_RESET, IBV_QPS_RESET, { 0 }, { 0 } },
+	{ IBV_QPS_RESET,
+	  IBV_QPS_INIT,
+	  { PKEY | PORT | ACCESS, PKEY | PORT | ACCESS, PKEY | PORT | QKEY },
+	  { 0 } },
+	{ IBV_QPS_INIT, IBV_QPS_RESET, { 0 }, { 0 } },
+	{ IBV_QPS_INIT, IBV_QPS_ERR, { 0 }, { 0 } },
+	{ IBV_QPS_INIT,
+	  IBV_QPS_INIT,
+	  { 0 },
+	  { PKEY | PORT | ACCESS, PKEY | PORT | ACCESS, PKEY | PORT | QKEY } },
+	{ IBV_QPS_INIT,
+	  IBV_QPS_RTR,
+	  { PATH | IBV_QP_MAX_DEST_RD_ATOMIC | RNR, PATH, 0 },
+	  { ALT | ACCESS | PKEY, ALT | ACCESS | PKEY, PKEY | QKEY } },
+	{ IBV_QPS_RTR, IBV_QPS_RESET, { 0 }, { 0 } },
+	{ IBV_QPS_RTR, IBV_QPS_ERR, { 0 }, { 0 } },
+	{ IBV_QPS_RTR,
+	  IBV_QPS_RTS,
+	  { RETRY | IBV_QP_SQ_PSN, IBV_QP_SQ_PSN, IBV_QP_SQ_PSN },
+	  { CUR | ALT | ACCESS | RNR | MIG, CUR | ALT | ACCESS | MIG, CUR | QKEY } },
+	{ IBV_QPS_RTS, IBV_QPS_RESET, { 0 }, { 0 } },
+	{ IBV_QPS_RTS, IBV_QPS_ERR, { 0 }, { 0 } },
+	{ IBV_QPS_RTS,
+	  IBV_QPS_RTS,
+	  { 0 },
+	  { CUR | ALT | ACCESS | RNR | MIG, CUR | ALT | ACCESS | MIG, CUR | QKEY } },
+	{ IBV_QPS_RTS, IBV_QPS_SQD, { 0 }, { NOTIFY, NOTIFY, NOTIFY } },
+	{ IBV_QPS_SQD, IBV_QPS_RESET, { 0 }, { 0 } },
+	{ IBV_QPS_SQD, IBV_QPS_ERR, { 0 }, { 0 } },
+	{ IBV_QPS_SQD,
+	  IBV_QPS_RTS,
+	  { 0 },
+	  { CUR | ALT | ACCESS | RNR | MIG, CUR | ALT | ACCESS | MIG, CUR | QKEY } },
+	{ IBV_QPS_SQD,
+	  IBV_QPS_SQD,
+	  { 0 },
+	  { PORT | IBV_QP_AV | RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | ALT | ACCESS | PKEY | RNR | MIG,
+	    IBV_QP_AV | ALT | ACCESS | PKEY | MIG, PKEY | QKEY } },
+	{ IBV_QPS_SQE, IBV_QPS_RESET, { 0 }, { 0 } },
+	{ IBV_QPS_SQE, IBV_QPS_ERR, { 0 }, { 0 } },
+	{ IBV_QPS_SQE, IBV_QPS_RTS, { 0 }, { 0, CUR | ACCESS, CUR | QKEY } },
+	{ IBV_QPS_ERR, IBV_QPS_RESET, { 0 }, { 0 } },
+	{ IBV_QPS_ERR, IBV_QPS_ERR, { 0 }, { 0 } },
 };
 
 static int of_type(struct masks masks, enum ibv_qp_type type)
@@ -88,9 +107,9 @@ static const struct rule *rule_of(enum ibv_qp_state from, enum ibv_qp_state to)
 
 static void bring_to(struct nic_qp *qp, enum ibv_qp_state state)
 {
-	struct ibv_sge sge = {.length = 1, .lkey = 0};
-	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
-	struct nic_ah_handle ah = {.nic = {.pd = UNIT_PD, .dgid = unit_gid, .sgid = unit_gid}};
+	struct ibv_sge sge = { .length = 1, .lkey = 0 };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct nic_ah_handle ah = { .nic = { .pd = UNIT_PD, .dgid = unit_gid, .sgid = unit_gid } };
 	struct ibv_wc wc;
 
 	if (qp->state == state)
@@ -132,8 +151,9 @@ static void close_objects(struct objects *o)
 }
 
 /* Calls check for each transition that this type can be asked for. */
-static void for_each_transition(void **state, void (*check)(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
-							    const struct rule *rule))
+static void for_each_transition(void **state,
+				void (*check)(struct nic_qp *qp, enum ibv_qp_state from,
+					      enum ibv_qp_state to, const struct rule *rule))
 {
 	for (size_t t = 0; t < TYPES; t++) {
 		struct objects o;
@@ -149,7 +169,8 @@ static void for_each_transition(void **state, void (*check)(struct nic_qp *qp, e
 	}
 }
 
-static void check_transition(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, const struct rule *rule)
+static void check_transition(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
+			     const struct rule *rule)
 {
 	struct ibv_qp_attr attr;
 	int required = rule ? of_type(rule->required, qp->type) : 0;
@@ -166,7 +187,8 @@ static void every_transition_is_allowed_or_refused_as_specified(void **state)
 	for_each_transition(state, check_transition);
 }
 
-static void check_missing(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, const struct rule *rule)
+static void check_missing(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
+			  const struct rule *rule)
 {
 	int required = rule ? of_type(rule->required, qp->type) : 0;
 
@@ -182,12 +204,14 @@ static void each_missing_attribute_is_refused(void **state)
 	for_each_transition(state, check_missing);
 }
 
-static void check_superfluous(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, const struct rule *rule)
+static void check_superfluous(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
+			      const struct rule *rule)
 {
 	if (!rule)
 		return;
 
-	int required = of_type(rule->required, qp->type), optional = of_type(rule->optional, qp->type);
+	int required = of_type(rule->required, qp->type),
+	    optional = of_type(rule->optional, qp->type);
 
 	for (int bit = 1; bit <= 1 << 26; bit <<= 1) {
 		if (bit & (required | optional | IBV_QP_STATE))
@@ -203,7 +227,8 @@ static void each_superfluous_attribute_is_refused(void **state)
 	for_each_transition(state, check_superfluous);
 }
 
-static void check_optional(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, const struct rule *rule)
+static void check_optional(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
+			   const struct rule *rule)
 {
 	if (!rule)
 		return;
@@ -230,7 +255,7 @@ static void state_beyond_the_last_is_refused(void **state)
 
 	open_objects(state, &o, IBV_QPT_RC);
 	assert_int_equal(try(&o.qp, IBV_QPS_ERR + 1, 0), EINVAL);
-	assert_int_equal(try(&o.qp, (enum ibv_qp_state)-1, 0), EINVAL);
+	assert_int_equal(try(&o.qp, (enum ibv_qp_state) - 1, 0), EINVAL);
 	close_objects(&o);
 }
 
@@ -249,25 +274,27 @@ static void current_state_that_is_not_so_is_refused(void **state)
 	close_objects(&o);
 }
 
-static void wrong(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, struct ibv_qp_attr attr)
+static void wrong(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
+		  struct ibv_qp_attr attr)
 {
 	bring_to(qp, from);
 	attr.qp_state = to;
-	assert_int_equal(nic_qp_modify(qp, &attr, IBV_QP_STATE | required_mask(qp->type, to)), EINVAL);
+	assert_int_equal(nic_qp_modify(qp, &attr, IBV_QP_STATE | required_mask(qp->type, to)),
+			 EINVAL);
 	assert_int_equal(qp->state, from);
 }
 
-#define WRONG(from, to, field, value)                          \
-	do {                                                   \
-		struct ibv_qp_attr changed = good_attr(1);     \
-                                                               \
-		changed.field = (value);                       \
-		wrong(&o.qp, from, to, changed);               \
+#define WRONG(from, to, field, value)                      \
+	do {                                               \
+		struct ibv_qp_attr changed = good_attr(1); \
+                                                           \
+		changed.field = (value);                   \
+		wrong(&o.qp, from, to, changed);           \
 	} while (0)
 
 static void each_value_out_of_range_is_refused(void **state)
 {
-	const union ibv_gid zero = {.raw = {0}};
+	const union ibv_gid zero = { .raw = { 0 } };
 	struct objects o;
 
 	open_objects(state, &o, IBV_QPT_RC);
@@ -311,7 +338,7 @@ static void refused_call_changes_no_attribute(void **state)
 static void reset_leaves_nothing_of_the_last_life(void **state)
 {
 	struct objects o;
-	struct ibv_recv_wr recv = {.wr_id = 1}, *bad;
+	struct ibv_recv_wr recv = { .wr_id = 1 }, *bad;
 	struct ibv_qp_attr attr;
 	struct ibv_wc wc;
 
@@ -340,9 +367,13 @@ static void posting_follows_the_state(void **state)
 		enum ibv_qp_state state;
 		int send, recv;
 	} allowed[] = {
-		{IBV_QPS_RESET, EINVAL, EINVAL}, {IBV_QPS_INIT, EINVAL, 0}, {IBV_QPS_RTR, EINVAL, 0},
-		{IBV_QPS_RTS, 0, 0},		 {IBV_QPS_SQD, 0, 0},	    {IBV_QPS_SQE, 0, 0},
-		{IBV_QPS_ERR, 0, 0},
+		{ IBV_QPS_RESET, EINVAL, EINVAL },
+		{ IBV_QPS_INIT, EINVAL, 0 },
+		{ IBV_QPS_RTR, EINVAL, 0 },
+		{ IBV_QPS_RTS, 0, 0 },
+		{ IBV_QPS_SQD, 0, 0 },
+		{ IBV_QPS_SQE, 0, 0 },
+		{ IBV_QPS_ERR, 0, 0 },
 	};
 
 	for (size_t t = 0; t < TYPES; t++) {
@@ -350,15 +381,20 @@ static void posting_follows_the_state(void **state)
 
 		open_objects(state, &o, types[t]);
 		for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
-			struct nic_ah_handle ah = {.nic = {.pd = UNIT_PD, .dgid = unit_gid, .sgid = unit_gid}};
-			struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .wr.ud.ah = &ah.ah}, *bad_send = NULL;
-			struct ibv_recv_wr recv = {.wr_id = 1}, *bad_recv = NULL;
+			struct nic_ah_handle ah = {
+				.nic = { .pd = UNIT_PD, .dgid = unit_gid, .sgid = unit_gid }
+			};
+			struct ibv_send_wr send = { .opcode = IBV_WR_SEND, .wr.ud.ah = &ah.ah },
+					   *bad_send = NULL;
+			struct ibv_recv_wr recv = { .wr_id = 1 }, *bad_recv = NULL;
 
 			if (allowed[i].state == IBV_QPS_SQE && types[t] == IBV_QPT_RC)
 				continue;
 			bring_to(&o.qp, allowed[i].state);
-			assert_int_equal(nic_qp_post_recv(&o.qp, &recv, &bad_recv), allowed[i].recv);
-			assert_int_equal(nic_qp_post_send(&o.qp, &send, &bad_send), allowed[i].send);
+			assert_int_equal(nic_qp_post_recv(&o.qp, &recv, &bad_recv),
+					 allowed[i].recv);
+			assert_int_equal(nic_qp_post_send(&o.qp, &send, &bad_send),
+					 allowed[i].send);
 			assert_ptr_equal(bad_send, allowed[i].send ? &send : NULL);
 			assert_ptr_equal(bad_recv, allowed[i].recv ? &recv : NULL);
 		}

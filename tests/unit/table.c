@@ -80,7 +80,7 @@ struct item {
 static void list_keeps_order_and_bears_double_removal(void **state)
 {
 	struct list head;
-	struct item items[3] = {{.value = 1}, {.value = 2}, {.value = 3}};
+	struct item items[3] = { { .value = 1 }, { .value = 2 }, { .value = 3 } };
 	int sum = 0, last = 0;
 
 	(void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the unit tests share: cmocka, the process's NIC, and queue pairs of it without the verbs face. */
+/* What the unit tests share: cmocka, the process's NIC, and queue pairs of it without the verbs
+ * face. */
 #ifndef TESTS_UNIT_UNIT_H
 #define TESTS_UNIT_UNIT_H
 
@@ -17,12 +18,12 @@
 #include "nic/qp.h"
 
 /* cmocka's assertions may only be made by the thread that runs the test; others tell it by this. */
-#define THREAD_CHECK(condition)                                                                           \
-	do {                                                                                              \
-		if (!(condition)) {                                                                       \
-			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);               \
-			abort();                                                                          \
-		}                                                                                         \
+#define THREAD_CHECK(condition)                                                             \
+	do {                                                                                \
+		if (!(condition)) {                                                         \
+			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+			abort();                                                            \
+		}                                                                           \
 	} while (0)
 
 static inline int open_nic(void **state)
@@ -40,12 +41,12 @@ static inline int close_nic(void **state)
 }
 
 /* The loopback address: a GID that every machine has. */
-static const union ibv_gid unit_gid = {.raw = {[10] = 0xff, 0xff, 127, 0, 0, 1}};
+static const union ibv_gid unit_gid = { .raw = { [10] = 0xff, 0xff, 127, 0, 0, 1 } };
 
 #define UNIT_PD 1u
 
-static inline void make_qp(struct nic *nic, enum ibv_qp_type type, struct nic_cq *cq, struct nic_srq *srq, uint32_t depth,
-			   struct nic_qp *qp)
+static inline void make_qp(struct nic *nic, enum ibv_qp_type type, struct nic_cq *cq,
+			   struct nic_srq *srq, uint32_t depth, struct nic_qp *qp)
 {
 	const struct nic_qp_init init = {
 		.type = type,
@@ -53,11 +54,11 @@ static inline void make_qp(struct nic *nic, enum ibv_qp_type type, struct nic_cq
 		.send_cq = cq,
 		.recv_cq = cq,
 		.srq = srq,
-		.cap = {.max_send_wr = depth,
-			.max_recv_wr = srq ? 0 : depth,
-			.max_send_sge = 2,
-			.max_recv_sge = 2,
-			.max_inline_data = 64},
+		.cap = { .max_send_wr = depth,
+			 .max_recv_wr = srq ? 0 : depth,
+			 .max_send_sge = 2,
+			 .max_recv_sge = 2,
+			 .max_inline_data = 64 },
 		.sq_sig_all = true,
 		.gids = &unit_gid,
 		.gid_count = 1,
@@ -73,10 +74,13 @@ static inline struct ibv_qp_attr good_attr(uint32_t dest_qpn)
 	return (struct ibv_qp_attr){
 		.port_num = 1,
 		.qkey = 0x11,
-		.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+				   IBV_ACCESS_REMOTE_ATOMIC,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = dest_qpn,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = unit_gid, .hop_limit = 1}},
+		.ah_attr = { .is_global = 1,
+			     .port_num = 1,
+			     .grh = { .dgid = unit_gid, .hop_limit = 1 } },
 		.max_rd_atomic = 4,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 1,
@@ -90,14 +94,18 @@ static inline int required_mask(enum ibv_qp_type type, enum ibv_qp_state to)
 {
 	switch (to) {
 	case IBV_QPS_INIT:
-		return IBV_QP_PKEY_INDEX | IBV_QP_PORT | (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+		return IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+		       (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
 	case IBV_QPS_RTR:
-		return (type == IBV_QPT_UD ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
+		return (type == IBV_QPT_UD ?
+				0 :
+				IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
 		       (type == IBV_QPT_RC ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
 	case IBV_QPS_RTS:
-		return IBV_QP_SQ_PSN | (type == IBV_QPT_RC ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-								     IBV_QP_MAX_QP_RD_ATOMIC
-							   : 0);
+		return IBV_QP_SQ_PSN |
+		       (type == IBV_QPT_RC ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						     IBV_QP_MAX_QP_RD_ATOMIC :
+					     0);
 	default:
 		return 0;
 	}

@@ -55,7 +55,7 @@ static void foreign_visit_of_a_third_process_does_not_count(void **state)
 	struct nic *nic = *state;
 	struct nic_segment *other = mmap(NULL, sizeof(*other), PROT_READ | PROT_WRITE,
 					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	struct visitor visitor = {.seg = other, .seg_fd = -1};
+	struct visitor visitor = { .seg = other, .seg_fd = -1 };
 
 	assert_ptr_not_equal(other, MAP_FAILED);
 	visitor_add(nic, &visitor);
@@ -94,7 +94,8 @@ static void *stand_still(void *arg)
 	return NULL;
 }
 
-/* One owner waits for a visitor that stands still; another thread's owner, and visitors, are not kept by that. */
+/* One owner waits for a visitor that stands still; another thread's owner, and visitors, are not
+ * kept by that. */
 static void waiting_keeps_nobody_else(void **state)
 {
 	struct nic *nic = *state;
@@ -105,7 +106,7 @@ static void waiting_keeps_nobody_else(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, stand_still, nic), 0);
 	while (visits_over(nic, 0, NULL))
 		sched_yield();
-	visitor = (struct visitor){.seg = nic->seg, .seg_fd = -1};
+	visitor = (struct visitor){ .seg = nic->seg, .seg_fd = -1 };
 	start = nic_now();
 	visitor_add(nic, &visitor);
 	visitor_remove(nic, &visitor);
@@ -114,7 +115,8 @@ static void waiting_keeps_nobody_else(void **state)
 	pthread_join(thread, NULL);
 }
 
-/* The owner takes a thing back and waits; then it destroys it. Who visits either finds it gone or is waited for. */
+/* The owner takes a thing back and waits; then it destroys it. Who visits either finds it gone or
+ * is waited for. */
 struct thing {
 	struct nic *nic;
 	_Atomic(int *) reachable;
@@ -143,9 +145,9 @@ static void *keep_using(void *arg)
 
 static void taken_back_thing_is_touched_by_nobody_after_the_wait(void **state)
 {
-	struct thing thing = {.nic = *state};
+	struct thing thing = { .nic = *state };
 	pthread_t threads[2];
-	int values[2] = {1, 0};
+	int values[2] = { 1, 0 };
 
 	for (int t = 0; t < 2; t++)
 		assert_int_equal(pthread_create(&threads[t], NULL, keep_using, &thing), 0);

@@ -210,6 +210,7 @@ void nic_qp_reset(struct nic_qp *qp)
 	qp->transport = NULL;
 	qp->generation++;
 	nic_qp_set_state(qp, IBV_QPS_RESET);
+	requester_forget(qp); /* the helper must not wait for our lock meanwhile */
 	bool visited = !visits_over(qp->nic, NIC_GRACE, NULL);
 
 	forget_work(qp);
@@ -220,7 +221,6 @@ void nic_qp_reset(struct nic_qp *qp)
 	atomic_store(&qp->shared->peer_instance, 0);
 	qp->drain_event = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
-	requester_forget(qp);
 }
 
 void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type)

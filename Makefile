@@ -50,7 +50,15 @@ check-build:
 	@echo "== build"
 	@$(MAKE) --no-print-directory all
 
+bench:
+	@scripts/need build run bench
+	@echo "== build"
+	@$(MAKE) --no-print-directory configure
+	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs uroce
+	@echo "== benchmark"
+	@bench/run $(BENCH_FLAGS) $(BUILD)
+
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-faults-long check-asan check-tsan check-build clean
+.PHONY: all configure install demo check check-long check-faults-long check-asan check-tsan check-build clean bench

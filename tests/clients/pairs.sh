@@ -17,7 +17,7 @@ timing=$5
 first_port=$6
 
 # Seconds for one side. Only a hang takes so long, or a machine that nobody should run tests on.
-patience=60
+patience=120
 
 unset UROCE_TIMING
 [ "$timing" = prompt ] || export UROCE_TIMING="$timing"

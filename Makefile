@@ -45,6 +45,11 @@ check-asan check-tsan:
 	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-$@ CMAKE_FLAGS=-DUROCE_SANITIZE=$(SANITIZE)
 	@scripts/check $(BUILD)-$@ -L 'unit|abi|verify|faults'
 
+# The unit tests of a cross build for 64-bit ARM, under qemu-user.
+check-arm64:
+	@scripts/need build arm64
+	@JOBS=$(JOBS) scripts/check-arm64 $(BUILD)/arm64
+
 check-build:
 	@scripts/need build run check
 	@echo "== build"

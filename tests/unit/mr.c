@@ -172,7 +172,7 @@ static void keys_are_not_used_again_soon(void **state)
 	struct nic_mr mr = region(state, 0, 100, 0, ALL);
 	uint32_t first = mr.lkey;
 
-	for (int i = 0; i < 10000; i++) {
+	for (int i = 0; i < TIMES(10000); i++) {
 		assert_int_equal(nic_mr_deregister(&mr), 0);
 		mr = region(state, 0, 100, 0, ALL);
 		assert_int_not_equal(mr.lkey, first);
@@ -188,7 +188,7 @@ static void entry_that_comes_again_has_another_key(void **state)
 	struct nic_mr mr = region(state, 0, 100, 0, ALL);
 	uint32_t last[2] = { 0, 0 };
 
-	for (int i = 0; i < 3000; i++) {
+	for (int i = 0; i < TIMES(3000); i++) {
 		uint32_t index = mr.index;
 		uint64_t va;
 

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "local/assist.h"
-#include "local/initiator.h"
 #include "local/memory.h"
+#include "local/repair.h"
 #include "nic/crash.h"
 #include "nic/life.h"
 
@@ -600,11 +600,11 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint,
 	/* Its slots are entered when it is READY: before that its waits for visits would not look
 	 * at us. */
 	crash_point(PEER_KNOWN);
+	endpoint->peer = peer;
+	atomic_fetch_add(&peer->refs, 1);
 	if (send_message(endpoint->fd, &answer, (int[]){ nic->seg_fd, nic->doorbell }, 2))
 		return CAUSE_ATTACH_FAILED;
 	crash_point(WELCOME_SENT);
-	endpoint->peer = peer;
-	atomic_fetch_add(&peer->refs, 1);
 	return CAUSE_NONE;
 }
 
@@ -633,13 +633,13 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint,
 
 	struct message ready = introduction(nic, MESSAGE_READY);
 
+	endpoint->peer = peer;
+	atomic_fetch_add(&peer->refs, 1);
 	if (send_message(endpoint->fd, &ready, NULL, 0))
 		return CAUSE_ATTACH_FAILED;
 	crash_point(READY_SENT);
 	enter_slots(attach, peer);
 	attach->by_slot[endpoint->slot] = peer;
-	endpoint->peer = peer;
-	atomic_fetch_add(&peer->refs, 1);
 	if (peer->conn < 0)
 		peer->conn = endpoint->fd;
 	attach->attempts[endpoint->slot] = NULL;
@@ -728,6 +728,16 @@ static void declare_dead(struct nic *nic, struct peer *peer)
 	counter_add(&nic->seg->counters.peers_died, 1);
 }
 
+/* Whether the end of a connection will tell of the peer's death; lock held. */
+static bool is_connected(const struct attach *attach, const struct peer *peer)
+{
+	list_for_each(node, &attach->endpoints) {
+		if (list_entry(node, struct endpoint, of_attach)->peer == peer)
+			return true;
+	}
+	return false;
+}
+
 uint64_t attach_bury(struct nic *nic)
 {
 	struct attach *attach = nic->attach;
@@ -749,12 +759,15 @@ uint64_t attach_bury(struct nic *nic)
 		bool dead = atomic_load(&peer->dead);
 
 		if (!dead && life_is_alive(peer->visitor.seg_fd)) {
-			if (nic_now() <
-			    suspect->until) { /* its descriptors are being closed one by one */
-				uint64_t soon = nic_now() + 1000000;
+			/* Its descriptors are being closed one by one; or it goes on without our
+			 * connection, then only looking tells when it ends. */
+			bool soon = nic_now() < suspect->until;
 
-				if (soon < next)
-					next = soon;
+			if (soon || !is_connected(attach, peer)) {
+				uint64_t again = nic_now() + (soon ? 1000000 : SUSPICION);
+
+				if (again < next)
+					next = again;
 				continue;
 			}
 			list_del(&suspect->node);
@@ -778,7 +791,7 @@ uint64_t attach_bury(struct nic *nic)
 		struct suspect *suspect = list_entry(node, struct suspect, node);
 
 		assist_lost(nic, suspect->peer);
-		initiator_peer_died(nic, suspect->peer);
+		repair_after(nic, suspect->peer);
 		atomic_fetch_sub(&suspect->peer->refs, 1);
 		free(suspect);
 	}

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -627,6 +628,74 @@ static void datagrams_to_a_dead_process_are_lost_and_nothing_else(void **state)
 	assert_int_equal(actor_end(&sender), 0);
 }
 
+/* Loses its connections, as a daemon that closes what it does not know, and lives on. */
+static void close_the_connections(int line, void *arg)
+{
+	struct node node;
+	struct ibv_qp *qp;
+	struct card other;
+
+	(void)arg;
+	node_open(&node);
+	qp = node_qp(&node, IBV_QPT_RC, NULL);
+	node_meet(&node, qp, line, &other, &patient);
+	expect(line, GO);
+	for (int fd = 3; fd < 1024; fd++) {
+		int type = 0, listening = 0;
+		socklen_t length = sizeof(int);
+
+		if (fd == line || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) ||
+		    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length))
+			continue;
+		if (type == SOCK_SEQPACKET && !listening)
+			close(fd);
+	}
+	say(line, DONE);
+	pause();
+}
+
+static void outlive_one_without_connections(int line, void *arg)
+{
+	struct node node;
+	struct ibv_qp *qp;
+	struct card other;
+
+	(void)arg;
+	node_open(&node);
+	qp = node_qp(&node, IBV_QPT_RC, NULL);
+	node_meet(&node, qp, line, &other, &patient);
+	expect(line, GO);
+	/* It is alive: its memory is reached without them, or it is asked by a new one. */
+	CHECK_EQUAL(node_rdma(&node, qp, 1, IBV_WR_RDMA_WRITE, 0, 8, other.addr, other.rkey), 0);
+	CHECK_EQUAL(wait_status(&node, 1, BOUND_MS), IBV_WC_SUCCESS);
+	say(line, DONE);
+	expect(line, AGAIN); /* it is dead */
+	CHECK_EQUAL(node_rdma(&node, qp, 2, IBV_WR_RDMA_WRITE, 0, 8, other.addr, other.rkey), 0);
+	CHECK(wait_status(&node, 2, BOUND_MS) != IBV_WC_SUCCESS);
+	CHECK_EQUAL(ibv_destroy_qp(qp), 0);
+	for (uint64_t end = now_ms() + BOUND_MS; count_maps() > 1; usleep(1000))
+		CHECK(now_ms() < end);
+	node_close(&node);
+}
+
+static void peer_that_lost_its_connections_is_still_seen_to_die(void **state)
+{
+	struct actor survivor, doomed;
+
+	(void)state;
+	actor_start(&doomed, close_the_connections, NULL);
+	actor_start(&survivor, outlive_one_without_connections, NULL);
+	assert_true(introduce(&survivor, &doomed));
+	say(doomed.line, GO);
+	hear(&doomed, DONE);
+	usleep(1500000); /* longer than a process takes to close its descriptors */
+	say(survivor.line, GO);
+	hear(&survivor, DONE);
+	end_by_sigkill(&doomed);
+	say(survivor.line, AGAIN);
+	assert_int_equal(actor_end(&survivor), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -639,6 +708,7 @@ int main(void)
 		cmocka_unit_test(peer_that_executes_another_program_is_gone),
 		cmocka_unit_test(peer_that_closes_its_device_is_gone_until_it_opens_it),
 		cmocka_unit_test(datagrams_to_a_dead_process_are_lost_and_nothing_else),
+		cmocka_unit_test(peer_that_lost_its_connections_is_still_seen_to_die),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

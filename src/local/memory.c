@@ -3,6 +3,7 @@
 #include "local/memory.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "nic/crash.h"
@@ -33,11 +34,24 @@ uint32_t memory_slice(const struct iovec *pieces, uint32_t count, uint64_t offse
 	return n;
 }
 
+/* False where the mapping is there and its pages cannot be had: behind the end of a file that was
+ * truncated, above all. Kernels before 5.14 do not tell. */
+static bool has_pages(const struct iovec *piece, bool write)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t within = (uintptr_t)piece->iov_base & (page - 1);
+
+	return !madvise((uint8_t *)piece->iov_base - within, piece->iov_len + within,
+			write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) ||
+	       errno != EFAULT;
+}
+
 static bool is_reachable(const struct iovec *pieces, uint32_t count, bool write)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		if (vma_check((uint64_t)(uintptr_t)pieces[i].iov_base, pieces[i].iov_len, write) !=
-		    VMA_OK)
+			    VMA_OK ||
+		    !has_pages(&pieces[i], write))
 			return false;
 	}
 	return true;

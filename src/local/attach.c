@@ -232,82 +232,6 @@ void attach_stop(struct nic *nic)
 	}
 }
 
-/* Sends a message with up to two descriptors. */
-static int send_message(int fd, const struct message *message, const int *fds, int count)
-{
-	union {
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
-		struct cmsghdr align;
-	} control = { 0 };
-	struct iovec iov = { .iov_base = (void *)message, .iov_len = sizeof(*message) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (count) {
-		msg.msg_control = control.bytes;
-		msg.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
-
-		struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
-
-		cmsg->cmsg_level = SOL_SOCKET;
-		cmsg->cmsg_type = SCM_RIGHTS;
-		cmsg->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
-		memcpy(CMSG_DATA(cmsg), fds, (size_t)count * sizeof(int));
-	}
-	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*message) ? 0 :
-	       errno									   ? errno :
-											     EIO;
-}
-
-/* Receives one; fds: two, -1 where none came. 0; EAGAIN; ECONNRESET at the end; EPROTO for what is
- * no message. */
-static int receive_message(int fd, struct message *message, int *fds)
-{
-	union {
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov = { .iov_base = message, .iov_len = sizeof(*message) };
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = control.bytes,
-			      .msg_controllen = sizeof(control.bytes) };
-	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	int got = 0;
-
-	fds[0] = fds[1] = -1;
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? EAGAIN : ECONNRESET;
-	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
-		if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= cmsg->cmsg_len; i++) {
-			int received;
-
-			memcpy(&received, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
-			if (got < 2)
-				fds[got++] = received;
-			else
-				close(received);
-		}
-	}
-	if (!n)
-		return ECONNRESET;
-	/* magic and version come first in every version. */
-	if (n < (ssize_t)offsetof(struct message, type) || message->magic != NIC_MAGIC)
-		return EPROTO;
-	if (message->version == NIC_LAYOUT_VERSION && n != (ssize_t)sizeof(*message))
-		return EPROTO;
-	return 0;
-}
-
-static void close_fds(const int *fds)
-{
-	for (int i = 0; i < 2; i++) {
-		if (fds[i] >= 0)
-			close(fds[i]);
-	}
-}
-
 static struct message introduction(struct nic *nic, enum message_type type)
 {
 	return (struct message){
@@ -359,14 +283,14 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 	if (message->instance == nic->seg->hdr.instance) {
 		/* Ourselves, by a slot that we had not entered yet. Closing a copy of our segment's
 		 * descriptor would end our life lock, so it is never sent to ourselves. */
-		close_fds(fds);
+		message_close_fds(fds);
 		return &attach->self;
 	}
 	list_for_each(node, &attach->peers) {
 		struct peer *peer = list_entry(node, struct peer, of_attach);
 
 		if (peer->instance == message->instance) {
-			close_fds(fds);
+			message_close_fds(fds);
 			return peer;
 		}
 	}
@@ -374,7 +298,7 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 	/* They were sent: the kernel found no numbers for them. */
 	if (fds[0] < 0 || fds[1] < 0) {
 		*why = CAUSE_NO_DESCRIPTORS;
-		close_fds(fds);
+		message_close_fds(fds);
 		return NULL;
 	}
 
@@ -384,7 +308,7 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 	if (!peer) {
 		if (seg)
 			munmap(seg, message->size);
-		close_fds(fds);
+		message_close_fds(fds);
 		return NULL;
 	}
 	peer->visitor.seg = seg;
@@ -439,7 +363,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 
 	/* Sent before the helper can find the endpoint: afterwards it alone may free it. */
 	struct message hello = introduction(nic, MESSAGE_HELLO);
-	bool sent = !send_message(fd, &hello, (int[]){ nic->seg_fd, nic->doorbell }, 2);
+	bool sent = !message_send(fd, &hello, (int[]){ nic->seg_fd, nic->doorbell }, 2);
 
 	crash_point(HELLO_SENT);
 	struct endpoint *endpoint = sent ? endpoint_add(nic, CONNECTED, fd, slot) : NULL;
@@ -588,13 +512,13 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint,
 	else if (cred.uid != geteuid())
 		why = CAUSE_PEER_OTHER_USER;
 	if (why)
-		close_fds(fds);
+		message_close_fds(fds);
 	else
 		peer = know(nic, hello, fds, cred.pid, &why);
 	if (!peer) {
 		answer.type = MESSAGE_REFUSED;
 		answer.value = why;
-		send_message(endpoint->fd, &answer, NULL, 0);
+		message_send(endpoint->fd, &answer, NULL, 0);
 		return why;
 	}
 	/* Its slots are entered when it is READY: before that its waits for visits would not look
@@ -602,7 +526,7 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint,
 	crash_point(PEER_KNOWN);
 	endpoint->peer = peer;
 	atomic_fetch_add(&peer->refs, 1);
-	if (send_message(endpoint->fd, &answer, (int[]){ nic->seg_fd, nic->doorbell }, 2))
+	if (message_send(endpoint->fd, &answer, (int[]){ nic->seg_fd, nic->doorbell }, 2))
 		return CAUSE_ATTACH_FAILED;
 	crash_point(WELCOME_SENT);
 	return CAUSE_NONE;
@@ -625,7 +549,7 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint,
 	else if (cred.uid != geteuid())
 		why = CAUSE_PEER_OTHER_USER;
 	if (why)
-		close_fds(fds);
+		message_close_fds(fds);
 	else
 		peer = know(nic, message, fds, cred.pid, &why);
 	if (!peer)
@@ -635,7 +559,7 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint,
 
 	endpoint->peer = peer;
 	atomic_fetch_add(&peer->refs, 1);
-	if (send_message(endpoint->fd, &ready, NULL, 0))
+	if (message_send(endpoint->fd, &ready, NULL, 0))
 		return CAUSE_ATTACH_FAILED;
 	crash_point(READY_SENT);
 	enter_slots(attach, peer);
@@ -652,7 +576,7 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 {
 	struct message message;
 	int fds[2];
-	int error = receive_message(endpoint->fd, &message, fds);
+	int error = message_receive(endpoint->fd, &message, fds);
 	enum cause_code refusal = CAUSE_PEER_SILENT;
 
 	if (error == EAGAIN)
@@ -668,11 +592,11 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 		error = refusal != CAUSE_NONE;
 	} else if (!error && endpoint->peer && endpoint->kind == ACCEPTED &&
 		   message.type == MESSAGE_READY) {
-		close_fds(fds);
+		message_close_fds(fds);
 		enter_slots(nic->attach, endpoint->peer);
 		pthread_cond_broadcast(&nic->attach->resolved);
 	} else {
-		close_fds(fds);
+		message_close_fds(fds);
 		if (!error && message.type == MESSAGE_REFUSED)
 			refusal = (enum cause_code)message.value;
 		else if (!error && message.version != NIC_LAYOUT_VERSION)
@@ -689,7 +613,7 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 		struct message answer = introduction(nic, MESSAGE_ASSISTED);
 
 		assist_serve(nic, endpoint->peer, &message, &answer);
-		send_message(endpoint->fd, &answer, NULL, 0);
+		message_send(endpoint->fd, &answer, NULL, 0);
 	} else if (message.type == MESSAGE_ASSISTED && endpoint->kind == CONNECTED) {
 		atomic_fetch_sub(&endpoint->peer->asked, 1);
 		assist_answered(nic, endpoint->peer, &message);
@@ -833,7 +757,7 @@ int attach_ask(struct nic *nic, struct peer *peer, struct message *message)
 		if (!attach->attempts[peer->primary_slot])
 			begin_attempt(nic, peer->primary_slot, &why);
 	} else if (atomic_load(&peer->asked) < MAX_ASKED) {
-		error = send_message(peer->conn, message, NULL, 0);
+		error = message_send(peer->conn, message, NULL, 0);
 		if (!error)
 			atomic_fetch_add(&peer->asked, 1);
 	}

@@ -49,4 +49,14 @@ struct message {
 		ranges[NIC_MAX_SGE];
 };
 
+/* Sends a message with up to two descriptors, without waiting: 0, or errno. */
+int message_send(int fd, const struct message *message, const int *fds, int count);
+
+/* Receives one, without waiting; fds: two, the receiver's from now on, -1 where none came. 0; EAGAIN;
+ * ECONNRESET at the end; EPROTO for what is no message. */
+int message_receive(int fd, struct message *message, int *fds);
+
+/* Closes what message_receive gave. */
+void message_close_fds(const int *fds);
+
 #endif

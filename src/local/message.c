@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages between helpers. See message.h. */
+#include "local/message.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Sends a message with up to two descriptors. */
+int message_send(int fd, const struct message *message, const int *fds, int count)
+{
+	union {
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} control = { 0 };
+	struct iovec iov = { .iov_base = (void *)message, .iov_len = sizeof(*message) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (count) {
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
+
+		struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+		memcpy(CMSG_DATA(cmsg), fds, (size_t)count * sizeof(int));
+	}
+	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*message) ? 0 :
+	       errno									   ? errno :
+											     EIO;
+}
+
+/* Receives one; fds: two, -1 where none came. 0; EAGAIN; ECONNRESET at the end; EPROTO for what is
+ * no message. */
+int message_receive(int fd, struct message *message, int *fds)
+{
+	union {
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = { .iov_base = message, .iov_len = sizeof(*message) };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control.bytes,
+			      .msg_controllen = sizeof(control.bytes) };
+	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int got = 0;
+
+	fds[0] = fds[1] = -1;
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? EAGAIN : ECONNRESET;
+	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
+		if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= cmsg->cmsg_len; i++) {
+			int received;
+
+			memcpy(&received, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
+			if (got < 2)
+				fds[got++] = received;
+			else
+				close(received);
+		}
+	}
+	if (!n)
+		return ECONNRESET;
+	/* magic and version come first in every version. */
+	if (n < (ssize_t)offsetof(struct message, type) || message->magic != NIC_MAGIC)
+		return EPROTO;
+	if (message->version == NIC_LAYOUT_VERSION && n != (ssize_t)sizeof(*message))
+		return EPROTO;
+	return 0;
+}
+
+void message_close_fds(const int *fds)
+{
+	for (int i = 0; i < 2; i++) {
+		if (fds[i] >= 0)
+			close(fds[i]);
+	}
+}

@@ -125,7 +125,8 @@ int verb_destroy_cq(struct ibv_cq *handle)
 	}
 	error = nic_cq_destroy(&cq->nic);
 	if (error)
-		return answer(error);
+		return refuse(ctx, error, CAUSE_BUSY, .qpn = handle->handle,
+			      .count = atomic_load(&cq->nic.users));
 	/* From here on nobody hands out events of this CQ. */
 	nic_event_forget(&ctx->events, handle);
 	wait_for_acknowledgement(&handle->mutex, &handle->cond, &handle->comp_events_completed,

@@ -139,7 +139,8 @@ int verb_destroy_srq(struct ibv_srq *handle)
 	}
 	error = nic_srq_destroy(&srq->nic);
 	if (error)
-		return answer(error);
+		return refuse(ctx, error, CAUSE_BUSY, .qpn = handle->handle,
+			      .count = atomic_load(&srq->nic.users));
 	nic_event_forget(&ctx->events, handle);
 	wait_for_acknowledgement(&handle->mutex, &handle->cond, &handle->events_completed,
 				 srq->events_read);

@@ -105,7 +105,8 @@ static void remote_fails(struct world *w, const struct memory_case *m)
 static void receive_fails(struct world *w, const struct memory_case *m)
 {
 	if (m->type == IBV_QPT_RC) {
-		equal(completes(w->a, SEND_CQ, 2, IBV_WC_REM_OP_ERR).vendor_err, CAUSE_REMOTE_FAULT);
+		equal(completes(w->a, SEND_CQ, 2, IBV_WC_REM_OP_ERR).vendor_err,
+		      CAUSE_REMOTE_FAULT);
 		completes(w->a, SEND_CQ, 3, IBV_WC_WR_FLUSH_ERR);
 		equal(state_of(w->a, 0), IBV_QPS_ERR);
 		equal(cause_of(w->a, CAUSE_REMOTE_FAULT).error, IBV_WC_REM_OP_ERR);
@@ -144,7 +145,8 @@ static void goes_well(struct world *w, const struct memory_case *m, uint64_t spo
 	if (!stores(m) || is_atomic(m->op))
 		return;
 	if (m->where == RECEIVE)
-		check(has_content(owner, spot + header(m->type), length, w->a, PLACE), "not what was sent");
+		check(has_content(owner, spot + header(m->type), length, w->a, PLACE),
+		      "not what was sent");
 	else if (m->where == REMOTE)
 		check(has_content(owner, spot, length, w->a, PLACE), "not what was written");
 	else
@@ -178,8 +180,9 @@ static void run_memory(struct world *w, const void *arg)
 	out[1].compare_add = 1;
 	if (m->op == IBV_WR_ATOMIC_CMP_AND_SWP)
 		for (unsigned i = 8; i-- > 0;)
-			out[1].compare_add = out[1].compare_add << 8 |
-					     (m->fate == DISCARDED ? 0 : content(w->b, in_page + i));
+			out[1].compare_add =
+				out[1].compare_add << 8 |
+				(m->fate == DISCARDED ? 0 : content(w->b, in_page + i));
 	out[1].ah = 0;
 	out[1].qpn = w->b->qpn[0];
 	out[1].qkey = QKEY;
@@ -196,7 +199,8 @@ static void run_memory(struct world *w, const void *arg)
 	arrived(w, m->type, 0);
 	/* What had been moved before the fault was found has been moved. */
 	if (m->where == LOCAL && fails(m) && (m->kept || m->type == IBV_QPT_UD || is_atomic(m->op)))
-		changes(w, w->b, m->op == IBV_WR_SEND ? INBOX + 0x400 : PLACE, length + header(m->type));
+		changes(w, w->b, m->op == IBV_WR_SEND ? INBOX + 0x400 : PLACE,
+			length + header(m->type));
 	if (m->where == REMOTE && fails(m) && m->kept && m->op == IBV_WR_RDMA_READ)
 		changes(w, w->a, PLACE, length);
 	if (!fails(m))
@@ -228,7 +232,8 @@ static void pages_mapped_anew_are_used(struct world *w, const void *arg)
 	post(w->a, 0, &out, 1);
 	completes(w->a, SEND_CQ, 1, IBV_WC_SUCCESS);
 	check(has_content(w->b, pages + 100, SIZE, w->a, PLACE), "not what was written");
-	check(is_zero(w->b, pages, 100) && is_zero(w->b, pages + 100 + SIZE, PAGE), "more was written");
+	check(is_zero(w->b, pages, 100) && is_zero(w->b, pages + 100 + SIZE, PAGE),
+	      "more was written");
 }
 
 static const char *const fates[] = { [UNMAPPED] = "unmapped",
@@ -267,12 +272,13 @@ void add_memory(void)
 		for (enum fate fate = UNMAPPED; fate <= DISCARDED; fate++)
 			for (unsigned kept = 0; kept < 2; kept++) {
 				/* Only files are truncated. */
-				rows[used] = (struct memory_case){ accesses[a].type, accesses[a].op,
-								   accesses[a].where,
-								   fate,	       fate == TRUNCATED,
-								   kept };
-				add_case("memory", run_memory, &rows[used++], "%s/%s%s", accesses[a].name,
-					 fates[fate], kept ? "-in-its-second-half" : "");
+				rows[used] =
+					(struct memory_case){ accesses[a].type,	 accesses[a].op,
+							      accesses[a].where, fate,
+							      fate == TRUNCATED, kept };
+				add_case("memory", run_memory, &rows[used++], "%s/%s%s",
+					 accesses[a].name, fates[fate],
+					 kept ? "-in-its-second-half" : "");
 			}
 	add_case("memory", pages_mapped_anew_are_used, NULL, "rc/write/remote/pages-anew-are-used");
 }

@@ -200,6 +200,22 @@ int make_ah(struct node *n, unsigned slot, unsigned pd, const union ibv_gid *dgi
 	return a.result;
 }
 
+static void do_drop_ah(struct node *n, void *arg)
+{
+	struct address *a = arg;
+
+	a->result = ibv_destroy_ah(n->ah[a->slot]);
+	n->ah[a->slot] = NULL;
+}
+
+int drop_ah(struct node *n, unsigned slot)
+{
+	struct address a = { .slot = slot };
+
+	at(n, do_drop_ah, &a, sizeof(a));
+	return a.result;
+}
+
 struct registration {
 	int slot;
 	unsigned pd, access;

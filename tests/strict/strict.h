@@ -176,6 +176,7 @@ int drop_srq(struct node *n, unsigned slot);
 int drop_pd(struct node *n, unsigned slot);
 /* Without a GRH when dgid is NULL. */
 int make_ah(struct node *n, unsigned slot, unsigned pd, const union ibv_gid *dgid);
+int drop_ah(struct node *n, unsigned slot);
 
 struct region try_register(struct node *n, unsigned pd, uint64_t addr, uint64_t length,
 			   unsigned access, int *error);

@@ -13,7 +13,9 @@
 #include <ifaddrs.h>
 #include <linux/userfaultfd.h>
 #include <net/if.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,8 +38,15 @@
 #include "tools/tools.h"
 #include "tools/verbs.h"
 
-#define FEW_FILES  256
-#define MUCH_SPACE (64ull << 30) /* bytes: room for a few segments, of up to 16 GiB each */
+#define FEW_FILES 256
+#define OWN_FILES \
+	6 /* of a program with an open device, and of each process that it is connected to */
+#define PEER_FILES    4
+#define SEGMENT	      (16ull << 30) /* bytes of address space, and of a sparse file */
+#define SEGMENT_MIN   (128ull << 20)
+#define SPACE_PARTS   8 /* of a limit on address space, for a segment */
+#define LITTLE_SPACE  (512ull << 20)
+#define LITTLE_MEMORY (256ull << 20)
 
 enum verdict { OK, NOTE, PROBLEM };
 
@@ -144,6 +153,16 @@ static void check_shared_memory(struct patient *patient)
 		report(patient, OK, "shared memory", NULL, "memfd_create works");
 }
 
+/* What the library takes of so much address space; see segment_create(). */
+static unsigned long long segment_of(unsigned long long space)
+{
+	unsigned long long size = SEGMENT;
+
+	while (size > SEGMENT_MIN && size > space / SPACE_PARTS)
+		size /= size > 256ull << 20 ? 4 : 2;
+	return size;
+}
+
 static void check_address_space(struct patient *patient)
 {
 	struct rlimit limit;
@@ -151,11 +170,76 @@ static void check_address_space(struct patient *patient)
 	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
 		report(patient, OK, "address space", NULL, "not limited");
 	else
-		report(patient, limit.rlim_cur < MUCH_SPACE ? NOTE : OK, "address space",
-		       limit.rlim_cur < MUCH_SPACE ? "ulimit -v unlimited" : NULL,
-		       "limited to %llu MiB; a program and each process that it is connected to take "
-		       "up to 16384 MiB, and have smaller queues where there is less",
-		       (unsigned long long)limit.rlim_cur >> 20);
+		report(patient, limit.rlim_cur < LITTLE_SPACE ? PROBLEM : NOTE, "address space",
+		       "ulimit -v unlimited",
+		       "limited to %llu MiB: a program takes %llu MiB of it for itself, and for each "
+		       "process that it is connected to what that one takes; one that is not limited "
+		       "as this takes %llu MiB",
+		       (unsigned long long)limit.rlim_cur >> 20,
+		       (unsigned long long)segment_of(limit.rlim_cur) >> 20, SEGMENT >> 20);
+}
+
+/* A segment is a file, though in memory. */
+static void check_file_size(struct patient *patient)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= SEGMENT)
+		report(patient, OK, "file size", NULL, "room for a segment");
+	else
+		report(patient, limit.rlim_cur < SEGMENT_MIN ? PROBLEM : NOTE, "file size",
+		       "ulimit -f unlimited", "limited to %llu MiB; a segment takes %llu to %llu",
+		       (unsigned long long)limit.rlim_cur >> 20, SEGMENT_MIN >> 20, SEGMENT >> 20);
+}
+
+/* What the cgroup that we see allows, bytes; 0: no limit that matters. */
+static unsigned long long read_memory_limit(void)
+{
+	static const char *const paths[] = { "/sys/fs/cgroup/memory.max",
+					     "/sys/fs/cgroup/memory/memory.limit_in_bytes" };
+	long limit;
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		limit = read_number(paths[i]);
+		if (limit > 0 && limit < 1ll << 50)
+			return (unsigned long long)limit;
+	}
+	return 0;
+}
+
+static void check_memory(struct patient *patient)
+{
+	unsigned long long limit = read_memory_limit();
+
+	if (!limit || limit >= LITTLE_MEMORY)
+		report(patient, OK, "memory", NULL, "not limited, or not much");
+	else
+		report(patient, NOTE, "memory", "a higher limit of the container or service",
+		       "limited to %llu MiB: queues take their memory when they are made, and past the "
+		       "limit the kernel kills the program instead of refusing",
+		       limit >> 20);
+}
+
+static void *end_at_once(void *arg)
+{
+	return arg;
+}
+
+/* The library has one of its own in every program. */
+static void check_threads(struct patient *patient)
+{
+	pthread_t thread;
+	int err = pthread_create(&thread, NULL, end_at_once, NULL);
+
+	if (err) {
+		report(patient, PROBLEM, "threads",
+		       "raise ulimit -u; in a container, a seccomp profile that allows clone3 or "
+		       "answers ENOSYS to it",
+		       "a program cannot start one: %s", strerror(err));
+		return;
+	}
+	pthread_join(thread, NULL);
+	report(patient, OK, "threads", NULL, "can be started");
 }
 
 /* Sends a descriptor from `from` and receives it at `to`. 0, or errno. */
@@ -283,8 +367,9 @@ static void check_files(struct patient *patient)
 		return;
 	if (limit.rlim_cur < FEW_FILES)
 		report(patient, NOTE, "open files", "ulimit -n 1024",
-		       "%llu descriptors only: each peer process and each event channel takes some",
-		       (unsigned long long)limit.rlim_cur);
+		       "%llu descriptors only: a program takes %d, %d more for each process that it "
+		       "is connected to, and one for each event channel",
+		       (unsigned long long)limit.rlim_cur, OWN_FILES, PEER_FILES);
 	else
 		report(patient, OK, "open files", NULL, "%llu descriptors",
 		       (unsigned long long)limit.rlim_cur);
@@ -430,7 +515,9 @@ static void check_device(struct patient *patient)
 		struct ibv_context *context = verbs.open_device(list[i]);
 
 		if (!context) {
-			report(patient, PROBLEM, "device", "mend the problems above",
+			report(patient, PROBLEM, "device",
+			       "mend the problems above; with VERBS_LOG_LEVEL=1 the library says "
+			       "what was refused",
 			       "%s cannot be opened: %s", verbs.get_device_name(list[i]),
 			       strerror(errno));
 			continue;
@@ -445,15 +532,18 @@ int cmd_doctor(int argc, char **argv)
 {
 	static const struct argp argp = { .parser = parse, .doc = doc };
 	static void (*const checks[])(struct patient *) = {
-		check_kernel,	 check_cores,	      check_shared_memory, check_address_space,
-		check_sockets,	 check_memory_access, check_files,	   check_userfaultfd,
-		check_addresses, check_confinement,   check_clients,	   check_device,
+		check_kernel,	     check_cores,   check_shared_memory, check_address_space,
+		check_file_size,     check_memory,  check_threads,	 check_sockets,
+		check_memory_access, check_files,   check_userfaultfd,	 check_addresses,
+		check_confinement,   check_clients, check_device,
 	};
 	struct patient patient = { .name = argv[0] };
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL) ||
 	    !libraries_find(&patient.libs, patient.name))
 		return 1;
+	/* What is too large is to be reported, and not to end us. */
+	signal(SIGXFSZ, SIG_IGN);
 	for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
 		checks[i](&patient);
 		fflush(stdout);

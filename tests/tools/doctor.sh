@@ -14,6 +14,19 @@ few_descriptors_are_noted() {
 	grep -q '^note *open files *100 descriptors' out || fail "$(cat out)"
 }
 
+little_address_space_is_noted() {
+	ulimit -S -v 2097152
+	"$uroce" doctor >out || :
+	grep -q '^note *address space *limited to 2048 MiB: a program takes 256 MiB' out || fail "$(cat out)"
+}
+
+files_too_small_for_a_segment_are_a_problem() {
+	ulimit -S -f 1000
+	status 1 "$uroce" doctor
+	grep -q '^problem *file size *limited to' out || fail "$(cat out)"
+	grep -q '^problem *device *uroce0 cannot be opened: File too large' out || fail "$(cat out)"
+}
+
 unusable_runtime_directory_is_noted() {
 	mkdir -m 777 open
 	export UROCE_RUNTIME_DIR="$work/open"

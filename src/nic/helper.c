@@ -11,7 +11,9 @@
 #include "nic/attention.h"
 #include "nic/requester.h"
 
-#define EVENTS 32
+#define EVENTS	   32
+#define STOP_WAITS 20
+#define STOP_WAIT  100000000ull /* ns */
 
 /* Waits until `until` (CLOCK_MONOTONIC ns). */
 static int wait_for_events(int epoll, struct epoll_event *events, uint64_t until)
@@ -103,9 +105,19 @@ int helper_start(struct nic *nic)
 	return error;
 }
 
-void helper_stop(struct nic *nic)
+bool helper_stop(struct nic *nic)
 {
+	int error = ETIMEDOUT;
+
 	atomic_store(&nic->helper_stop, true);
 	nic_ring_doorbell(nic);
-	pthread_join(nic->helper, NULL);
+	/* Many short waits: one that we are stopped in counts little. */
+	for (int i = 0; i < STOP_WAITS && error == ETIMEDOUT; i++) {
+		uint64_t until = nic_wall_clock() + STOP_WAIT;
+		struct timespec limit = { .tv_sec = (time_t)(until / 1000000000u),
+					  .tv_nsec = (long)(until % 1000000000u) };
+
+		error = pthread_timedjoin_np(nic->helper, NULL, &limit);
+	}
+	return !error;
 }

@@ -12,6 +12,7 @@
 
 /* 0, or errno. */
 int helper_start(struct nic *nic);
-void helper_stop(struct nic *nic);
+/* False when it cannot be told: the program closed its descriptors behind our back. */
+bool helper_stop(struct nic *nic);
 
 #endif

@@ -221,7 +221,10 @@ void nic_close(struct nic *nic)
 		return;
 	}
 	the_nic = NULL;
-	helper_stop(nic);
+	if (!helper_stop(nic)) { /* it sleeps for ever on what it still uses */
+		pthread_mutex_unlock(&the_lock);
+		return;
+	}
 	attach_stop(nic);
 	arena_destroy(&nic->arena);
 	close(nic->doorbell);

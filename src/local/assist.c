@@ -3,14 +3,18 @@
 #include "local/assist.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "local/dma.h"
 #include "local/memory.h"
 #include "nic/crash.h"
 #include "nic/mr.h"
 #include "nic/qp.h"
 #include "nic/requester.h"
+#include "nic/responder.h"
+#include "nic/visit.h"
 
 #define WORD 8u
 
@@ -48,8 +52,7 @@ struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct
 	}
 	*error = EFAULT;
 	if (carries_payload(message->op) &&
-	    pwritev(nic->seg_fd, local, (int)local_count, (off_t)ask->bounce) !=
-		    (ssize_t)message->length) {
+	    dma_to_file(nic->seg_fd, local, local_count, ask->bounce) != (ssize_t)message->length) {
 		ask_free(nic, ask);
 		return NULL;
 	}
@@ -83,8 +86,7 @@ enum ask_state assist_state(struct nic *nic, struct ask *ask)
 bool assist_collect(struct nic *nic, struct ask *ask, const struct iovec *local,
 		    uint32_t local_count)
 {
-	return preadv(nic->seg_fd, local, (int)local_count, (off_t)ask->bounce) ==
-	       (ssize_t)ask->length;
+	return dma_from_file(nic->seg_fd, local, local_count, ask->bounce) == (ssize_t)ask->length;
 }
 
 void assist_end(struct nic *nic, struct ask *ask)
@@ -213,18 +215,32 @@ static bool fill(int fd, const struct iovec *pieces, uint32_t count, uint64_t of
 
 	if (tail && length > tail) {
 		n = memory_slice(pieces, count, 0, length - tail, part);
-		if (preadv(fd, part, (int)n, (off_t)offset) != (ssize_t)(length - tail))
+		if (dma_from_file(fd, part, n, offset) != (ssize_t)(length - tail))
 			return false;
 		n = memory_slice(pieces, count, length - tail, tail, part);
-		return preadv(fd, part, (int)n, (off_t)(offset + length - tail)) == (ssize_t)tail;
+		return dma_from_file(fd, part, n, offset + length - tail) == (ssize_t)tail;
 	}
-	return preadv(fd, pieces, (int)count, (off_t)offset) == (ssize_t)length;
+	return dma_from_file(fd, pieces, count, offset) == (ssize_t)length;
+}
+
+/* The message has been in the socket since its sender's visit: is the QP still as it was then? */
+static bool is_admitted(struct nic *nic, const struct message *message)
+{
+	uint32_t index;
+	const struct seg_qp *qp =
+		responder_find(&attach_self(nic)->target, message->dest_qpn, &index);
+	uint64_t word = qp ? atomic_load_explicit(&qp->state, memory_order_acquire) : 0;
+	enum ibv_qp_state state = word & 0xff;
+
+	return word & NIC_QP_EXISTS && nic_qp_life(word) == message->life &&
+	       state >= IBV_QPS_RTR && state != IBV_QPS_ERR;
 }
 
 void assist_serve(struct nic *nic, struct peer *peer, const struct message *message,
 		  struct message *answer)
 {
 	struct iovec pieces[NIC_MAX_SGE];
+	struct seg_visit *visit;
 	struct cause c = { .peer_qpn = message->qpn, .qpn = message->dest_qpn };
 	bool atomic = message->op == ASSIST_COMPARE_SWAP || message->op == ASSIST_FETCH_ADD;
 	bool done = true;
@@ -236,9 +252,10 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 	    !message->length || message->bounce > peer->size - message->length)
 		return;
 	crash_point(ASK_SERVING);
-	/* Deregistration waits for this lock: afterwards nothing here touches the region. */
-	pthread_rwlock_rdlock(&nic->mr_lock);
-	answer->status = CAUSE_NONE;
+	/* A visit like the initiator's own: whoever takes the region or the QP back waits for it. */
+	while (!(visit = visit_enter(nic, nic->seg->hdr.primary_slot)))
+		sched_yield();
+	answer->status = is_admitted(nic, message) ? CAUSE_NONE : CAUSE_PEER_QP_STATE;
 	for (uint32_t i = 0; i < message->count && !answer->status; i++) {
 		const struct ibv_sge *range = &message->ranges[i];
 
@@ -256,14 +273,14 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 			done = assist_atomic(nic, va, message->op, message->compare_add,
 					     message->swap, &answer->value);
 		else if (message->op == ASSIST_READ)
-			done = pwritev(peer->visitor.seg_fd, pieces, (int)message->count,
-				       (off_t)message->bounce) == (ssize_t)message->length;
+			done = dma_to_file(peer->visitor.seg_fd, pieces, message->count,
+					   message->bounce) == (ssize_t)message->length;
 		else
 			done = fill(peer->visitor.seg_fd, pieces, message->count, message->bounce,
 				    message->length, message->op == ASSIST_WRITE);
 		if (!done)
 			answer->status = CAUSE_REMOTE_FAULT;
 	}
-	pthread_rwlock_unlock(&nic->mr_lock);
+	visit_leave(visit);
 	crash_point(ASK_SERVED);
 }

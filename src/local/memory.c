@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "nic/crash.h"
+#include "local/dma.h"
 #include "nic/life.h"
 #include "nic/vma.h"
 
@@ -72,9 +73,9 @@ static enum copy_result copy_by_cma(struct peer *peer, enum copy_direction direc
 	if (!peer->is_self && !life_is_alive(peer->visitor.seg_fd))
 		return COPY_GONE;
 	if (direction == COPY_TO_PEER)
-		n = process_vm_writev(peer->pid, local, local_count, remote, remote_count, 0);
+		n = dma_write(peer->pid, local, local_count, remote, remote_count);
 	else
-		n = process_vm_readv(peer->pid, local, local_count, remote, remote_count, 0);
+		n = dma_read(peer->pid, local, local_count, remote, remote_count);
 	if (n == (ssize_t)length)
 		return COPY_DONE;
 	if (n < 0 && errno == ESRCH)
@@ -102,9 +103,9 @@ static enum copy_result copy_own(struct nic *nic, const struct iovec *from, uint
 
 	if (!bounce)
 		return from_fault;
-	if (pwritev(nic->seg_fd, from, (int)from_count, (off_t)bounce) != (ssize_t)length)
+	if (dma_to_file(nic->seg_fd, from, from_count, bounce) != (ssize_t)length)
 		result = from_fault;
-	else if (preadv(nic->seg_fd, to, (int)to_count, (off_t)bounce) != (ssize_t)length)
+	else if (dma_from_file(nic->seg_fd, to, to_count, bounce) != (ssize_t)length)
 		result = to_fault;
 	arena_free(&nic->arena, bounce, length, 0);
 	return result;
@@ -188,7 +189,6 @@ bool memory_probe(const struct peer *peer)
 	struct iovec local = { .iov_base = &instance, .iov_len = sizeof(instance) };
 	struct iovec remote = { .iov_base = &theirs->instance, .iov_len = sizeof(instance) };
 
-	return peer->pid &&
-	       process_vm_readv(peer->pid, &local, 1, &remote, 1, 0) == sizeof(instance) &&
+	return peer->pid && dma_read(peer->pid, &local, 1, &remote, 1) == sizeof(instance) &&
 	       instance == peer->instance;
 }

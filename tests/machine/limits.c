@@ -5,11 +5,12 @@
  */
 #include "cases.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define NOBODY 65534
@@ -272,6 +273,100 @@ static void locked_memory_of_nothing(void)
 	run_pair(without_locked_memory, without_locked_memory);
 }
 
+/* Where a memory cgroup of version 1 or 2 can be made. */
+static const char *const cgroups[][2] = {
+	{ "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+	{ "/sys/fs/cgroup", "memory.max" },
+};
+
+static bool write_text(const char *dir, const char *name, const char *text)
+{
+	char path[128];
+	int fd;
+	bool written;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+	if (fd >= 0)
+		close(fd);
+	return written;
+}
+
+static char cgroup[96];
+
+static void make_cgroup(void)
+{
+	for (size_t i = 0; i < sizeof(cgroups) / sizeof(cgroups[0]); i++) {
+		snprintf(cgroup, sizeof(cgroup), "%s/uroce-test-%d", cgroups[i][0], (int)getpid());
+		if (mkdir(cgroup, 0700))
+			continue;
+		if (write_text(cgroup, cgroups[i][1], "16M"))
+			return;
+		rmdir(cgroup);
+	}
+	SKIP("no memory cgroup can be made");
+}
+
+/* Queues take their memory when they are made; past the limit the kernel kills. */
+static void takes_too_much(int line)
+{
+	char pid[16];
+	struct node node;
+
+	node_open(&node);
+	exchange(&node, line);
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	CHECK(write_text(cgroup, "cgroup.procs", pid));
+	while (ibv_create_cq(node.ctx, 1 << 18, NULL, NULL, 0))
+		;
+	/* Refused after all: then this is an ordinary end. */
+	CHECK_EQUAL(errno, ENOMEM);
+	raise(SIGKILL);
+}
+
+static void survives_it(int line)
+{
+	struct node node;
+	uint64_t deadline = now_ms() + TIMEOUT_MS;
+
+	node_open(&node);
+	exchange(&node, line);
+	while (count_maps() > 1 && now_ms() < deadline)
+		usleep(1000);
+	CHECK_EQUAL(count_maps(), 1);
+	node_close(&node);
+}
+
+static void run_victim(int to_test, void *arg)
+{
+	close(to_test);
+	takes_too_much(*(int *)arg);
+}
+
+static void run_survivor(int to_test, void *arg)
+{
+	close(to_test);
+	survives_it(*(int *)arg);
+}
+
+static void memory_cgroup(void)
+{
+	struct actor victim, survivor;
+	int line[2], ended, survived;
+
+	make_cgroup();
+	make_line(line);
+	actor_start(&victim, run_victim, &line[0]);
+	actor_start(&survivor, run_survivor, &line[1]);
+	ended = actor_end(&victim);
+	survived = actor_end(&survivor);
+	for (int i = 0; rmdir(cgroup) && i < 1000; i++)
+		usleep(1000);
+	CHECK_EQUAL(ended, 128 + SIGKILL);
+	CHECK_EQUAL(survived, 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -287,6 +382,8 @@ int main(int argc, char **argv)
 		{ "file_size_of_200_mib", file_size_200_mib },
 		{ "file_size_of_one_side", file_size_of_one_side },
 		{ "no_locked_memory", locked_memory_of_nothing },
+		{ "memory_cgroup_kills_only_its_own", memory_cgroup },
+		{ "memory_cgroup_kills_only_its_own", memory_cgroup },
 		{ 0 },
 	};
 

@@ -37,6 +37,7 @@ struct message {
 	uint64_t id;  /* of the request; the answer repeats it */
 	uint32_t qpn; /* requester's QP */
 	uint32_t dest_qpn;
+	uint32_t life; /* of the destination QP, when it admitted the message: nic_qp_life() */
 	uint32_t status; /* answer: enum cause_code, CAUSE_NONE when done */
 	uint32_t pd;
 	uint64_t bounce; /* offset in the requester's segment */

@@ -23,6 +23,7 @@ static enum transport_outcome ask(struct walk *w)
 	struct message message = {
 		.qpn = w->qp->qpn,
 		.dest_qpn = w->request.dest_qpn,
+		.life = nic_qp_life(w->target_state),
 		.pd = is_send(wqe->opcode) ? ts->receive.pd : w->target_qp->pd,
 		.op = is_send(wqe->opcode)			 ? ASSIST_SCATTER :
 		      wqe->opcode == IBV_WR_RDMA_READ		 ? ASSIST_READ :
@@ -169,6 +170,8 @@ enum transport_outcome payload_take_answer(struct walk *w)
 		return walk_failed(w, CAUSE_LOCAL_FAULT, IBV_WC_LOC_PROT_ERR);
 	if (status == CAUSE_REMOTE_FAULT)
 		return walk_copy_failed(w, COPY_REMOTE_FAULT);
+	if (status == CAUSE_PEER_QP_STATE)
+		return walk_silence(w, CAUSE_PEER_QP_STATE);
 	if (status && is_send(w->wqe->opcode)) {
 		return walk_receive_fails(w, CAUSE_RECEIVE_BAD_SGE);
 	} else if (status) {

@@ -130,9 +130,6 @@ static int revoke(struct nic_mr *mr)
 
 	atomic_store(&shared->state, state & ~NIC_MR_VALID);
 	crash_point(MR_INVALID);
-	/* The helper's assisted copies are not visits: they hold this lock. */
-	pthread_rwlock_wrlock(&mr->nic->mr_lock);
-	pthread_rwlock_unlock(&mr->nic->mr_lock);
 	if (visits_over(mr->nic, NIC_GRACE, &pid)) {
 		crash_point(MR_REVOKED);
 		return 0;

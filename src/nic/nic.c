@@ -139,7 +139,6 @@ static struct nic *make(const char **why, int *error)
 	if (!nic || table_init(&nic->qps, NIC_MAX_QP) || table_init(&nic->cqs, NIC_MAX_CQ) ||
 	    table_init(&nic->srqs, NIC_MAX_SRQ) || table_init(&nic->mrs, NIC_MAX_MR))
 		goto no_tables;
-	pthread_rwlock_init(&nic->mr_lock, NULL);
 	pthread_mutex_init(&nic->visitors_lock, NULL);
 	pthread_mutex_init(&nic->assist_lock, NULL);
 	pthread_mutex_init(&nic->atomic_lock, NULL);

@@ -34,9 +34,6 @@ struct nic {
 	struct table qps, cqs, srqs, mrs; /* index → private object */
 	pthread_mutex_t assist_lock;	  /* requests for assistance under way (local/assist.c) */
 	pthread_mutex_t atomic_lock;	  /* held over each atomic on our memory */
-	pthread_rwlock_t
-		/* the helper's assisted copies read-hold it; deregistration write-holds it */
-		mr_lock;
 	_Atomic uint32_t next_pd;
 
 	/* Processes that can visit us (nic/visit.h), ourselves included. */

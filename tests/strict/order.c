@@ -97,6 +97,131 @@ static void deregistering_under_a_receive(struct world *w, const void *arg)
 	becomes(w->b, 0, IBV_QPS_ERR);
 }
 
+/* ---- Under a long message, which is moved piece by piece ---- */
+
+enum { LONG_PAGES = 4096, LONG = LONG_PAGES * 4096 };
+
+struct long_case {
+	const char *name;
+	enum ibv_wr_opcode op;
+	/* Takes something away while the message is under way. */
+	void (*take)(struct world *w, struct region *local, struct region *remote);
+	enum ibv_wc_status status; /* unless it was fast enough to succeed */
+	enum cause_code code;
+};
+
+static void deregister_local(struct world *w, struct region *local, struct region *remote)
+{
+	(void)w;
+	(void)remote;
+	equal(deregister(local), 0);
+}
+
+static void deregister_remote(struct world *w, struct region *local, struct region *remote)
+{
+	(void)w;
+	(void)local;
+	equal(deregister(remote), 0);
+}
+
+static void put_into(struct world *w, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+
+	equal(modify_qp(w->b, 0, &attr, IBV_QP_STATE), 0);
+}
+
+static void reset_remote(struct world *w, struct region *local, struct region *remote)
+{
+	(void)local;
+	(void)remote;
+	put_into(w, IBV_QPS_RESET);
+}
+
+static void fail_remote(struct world *w, struct region *local, struct region *remote)
+{
+	(void)local;
+	(void)remote;
+	put_into(w, IBV_QPS_ERR);
+}
+
+static void destroy_remote(struct world *w, struct region *local, struct region *remote)
+{
+	(void)local;
+	(void)remote;
+	equal(drop_qp(w->b, 0), 0);
+}
+
+static const struct long_case long_cases[] = {
+	{ "write/local-region-deregistered", IBV_WR_RDMA_WRITE, deregister_local,
+	  IBV_WC_LOC_PROT_ERR, CAUSE_LKEY_DEREGISTERED },
+	{ "write/remote-region-deregistered", IBV_WR_RDMA_WRITE, deregister_remote,
+	  IBV_WC_REM_ACCESS_ERR, CAUSE_RKEY_DEREGISTERED },
+	{ "read/local-region-deregistered", IBV_WR_RDMA_READ, deregister_local, IBV_WC_LOC_PROT_ERR,
+	  CAUSE_LKEY_DEREGISTERED },
+	{ "read/remote-region-deregistered", IBV_WR_RDMA_READ, deregister_remote,
+	  IBV_WC_REM_ACCESS_ERR, CAUSE_RKEY_DEREGISTERED },
+	{ "send/receive-region-deregistered", IBV_WR_SEND, deregister_remote, IBV_WC_REM_OP_ERR,
+	  CAUSE_RECEIVE_BAD_SGE },
+	{ "write/responder-reset", IBV_WR_RDMA_WRITE, reset_remote, IBV_WC_RETRY_EXC_ERR,
+	  CAUSE_PEER_QP_STATE },
+	{ "send/responder-reset", IBV_WR_SEND, reset_remote, IBV_WC_RETRY_EXC_ERR,
+	  CAUSE_PEER_QP_STATE },
+	{ "send/responder-failed", IBV_WR_SEND, fail_remote, IBV_WC_RETRY_EXC_ERR,
+	  CAUSE_PEER_QP_STATE },
+	{ "send/responder-destroyed", IBV_WR_SEND, destroy_remote, IBV_WC_RETRY_EXC_ERR,
+	  CAUSE_PEER_QP_UNKNOWN },
+};
+
+/* What was given back is not touched any more, whatever was under way. */
+static void run_long(struct world *w, const void *arg)
+{
+	const struct long_case *c = arg;
+	struct node *owner = c->take == deregister_local ? w->a : w->b;
+	struct qp_want want = qp_default(IBV_QPT_RC), other = want;
+	struct side a = side_default(w->a, 0, IBV_QPT_RC, w->b, 0);
+	uint64_t from = map_pages(w->a, LONG_PAGES, false), to = map_pages(w->b, LONG_PAGES, false),
+		 sum;
+	struct region local = register_at(w->a, 0, from, LONG, ALL_RIGHTS);
+	struct region remote = register_at(w->b, 0, to, LONG, ALL_RIGHTS);
+	struct wr in = { .id = 100, .sges = 1, .sge = { { to, LONG, remote.lkey } } };
+	struct wr out = { .id = 1, .op = c->op, .sges = 1, .sge = { { from, LONG, local.lkey } } };
+	enum ibv_wc_status flushed = IBV_WC_SUCCESS;
+	bool in_vain;
+
+	a.timeout = 14;
+	a.retries = 1;
+	make_pair_with(w, &want, &other, &a, NULL);
+	if (c->op == IBV_WR_SEND)
+		receive(w->b, 0, &in, 1);
+	out.flags = IBV_SEND_SIGNALED;
+	out.remote = to;
+	out.rkey = remote.rkey;
+	post(w->a, 0, &out, 1);
+	c->take(w, &local, &remote);
+	/* In the error state the buffer is the program's when its receive has come back. */
+	if (c->take == fail_remote)
+		flushed = next_wc(w->b, RECV_CQ).status;
+	sum = sum_of(owner, owner == w->a ? from : to, LONG);
+	struct ibv_wc wc = next_wc(w->a, SEND_CQ);
+
+	in_vain = wc.status != IBV_WC_SUCCESS;
+	if (in_vain) {
+		equal(wc.status, c->status);
+		equal(wc.vendor_err, c->code);
+		equal(state_of(w->a, 0), IBV_QPS_ERR);
+	}
+	check(sum_of(owner, owner == w->a ? from : to, LONG) == sum, "changed afterwards");
+	if (c->take == fail_remote)
+		equal(flushed, in_vain ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
+	if (in_vain && c->take == deregister_remote && c->op == IBV_WR_SEND) {
+		completes(w->b, RECV_CQ, 100, IBV_WC_LOC_PROT_ERR);
+		becomes(w->b, 0, IBV_QPS_ERR);
+	}
+	if (in_vain && c->take == deregister_remote && c->op != IBV_WR_SEND)
+		raises(w->b, IBV_EVENT_QP_ACCESS_ERR, 0);
+}
+
 /* Neither end's completions of it appear any more. */
 static void destroying_a_qp_takes_its_work_along(struct world *w, const void *arg)
 {
@@ -210,6 +335,8 @@ void add_order(void)
 		 "destroying-an-srq-under-completions");
 	add_case("order", destroying_an_ah_under_a_request, NULL,
 		 "destroying-an-ah-under-a-request");
+	for (unsigned i = 0; i < sizeof(long_cases) / sizeof(*long_cases); i++)
+		add_case("order", run_long, &long_cases[i], "under-a-long/%s", long_cases[i].name);
 	add_case("order", numbers_are_not_given_out_again_at_once, NULL,
 		 "numbers-are-not-given-out-again-at-once");
 }

@@ -304,5 +304,7 @@ void let_happen(struct node *n, uint64_t addr, unsigned pages, unsigned kept, en
 bool has_content(struct node *n, uint64_t addr, uint32_t length, const struct node *from,
 		 uint32_t from_at);
 bool is_zero(struct node *n, uint64_t addr, uint32_t length);
+/* A sum over bytes of a node's process, to see whether they change. */
+uint64_t sum_of(struct node *n, uint64_t addr, uint32_t length);
 
 #endif

@@ -617,3 +617,30 @@ bool is_zero(struct node *n, uint64_t addr, uint32_t length)
 {
 	return has_content(n, addr, length, NULL, 0);
 }
+
+struct sum {
+	uint64_t addr, sum;
+	uint32_t length;
+};
+
+static void do_sum(struct node *n, void *arg)
+{
+	struct sum *s = arg;
+	const uint8_t *bytes = (const uint8_t *)(uintptr_t)s->addr;
+
+	(void)n;
+	for (uint32_t i = 0; i + 8 <= s->length; i += 8) {
+		uint64_t word;
+
+		memcpy(&word, bytes + i, sizeof(word));
+		s->sum = (s->sum ^ word) * 0x9e3779b97f4a7c15u;
+	}
+}
+
+uint64_t sum_of(struct node *n, uint64_t addr, uint32_t length)
+{
+	struct sum s = { .addr = addr, .length = length };
+
+	at(n, do_sum, &s, sizeof(s));
+	return s.sum;
+}

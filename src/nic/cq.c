@@ -227,11 +227,8 @@ int nic_cq_destroy(struct nic_cq *cq)
 			free_ring(cq, cq->ring, visited);
 		}
 	}
-	if (cq->channel) {
-		pthread_mutex_lock(&cq->channel->lock);
-		list_del(&cq->of_channel);
-		pthread_mutex_unlock(&cq->channel->lock);
-	}
+	if (cq->channel)
+		nic_channel_forget(cq->channel, cq);
 	pthread_mutex_destroy(&cq->lock);
 	pthread_mutex_destroy(&cq->ring_lock);
 	return 0;

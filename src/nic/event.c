@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "nic/cq.h"
@@ -19,6 +20,18 @@ static void add_tokens(int fd, uint64_t n)
 	/* Fails only past 2^64 - 2 tokens. */
 	if (n && write(fd, &n, sizeof(n)) < 0)
 		return;
+}
+
+/* Takes back the tokens of events that are dropped: a program that polls the fd before it reads
+ * would else wait for ever. One that a reader has taken already is not there; that reader finds no
+ * event and waits on. Lock of the events held. */
+static void drop_tokens(int fd, uint32_t n)
+{
+	uint64_t token;
+	struct iovec iov = { .iov_base = &token, .iov_len = sizeof(token) };
+
+	while (n && preadv2(fd, &iov, 1, -1, RWF_NOWAIT) == sizeof(token))
+		n--;
 }
 
 /* One token; waits unless the fd is O_NONBLOCK. */
@@ -94,8 +107,16 @@ void nic_cq_deliver(struct nic_cq *cq)
 		return;
 	pthread_mutex_lock(&cq->channel->lock);
 	cq->events_due++;
-	pthread_mutex_unlock(&cq->channel->lock);
 	add_tokens(cq->channel->fd, 1);
+	pthread_mutex_unlock(&cq->channel->lock);
+}
+
+void nic_channel_forget(struct nic_channel *channel, struct nic_cq *cq)
+{
+	pthread_mutex_lock(&channel->lock);
+	list_del(&cq->of_channel);
+	drop_tokens(channel->fd, cq->events_due);
+	pthread_mutex_unlock(&channel->lock);
 }
 
 struct queued_event {
@@ -130,8 +151,8 @@ void nic_event_raise(struct nic_event_queue *queue, const struct ibv_async_event
 	queued->event = *event;
 	pthread_mutex_lock(&queue->lock);
 	list_add_tail(&queue->events, &queued->node);
-	pthread_mutex_unlock(&queue->lock);
 	add_tokens(queue->fd, 1);
+	pthread_mutex_unlock(&queue->lock);
 }
 
 int nic_event_wait(struct nic_event_queue *queue, struct ibv_async_event *event)
@@ -170,6 +191,7 @@ unsigned nic_event_forget(struct nic_event_queue *queue, const void *element)
 			dropped++;
 		}
 	}
+	drop_tokens(queue->fd, dropped);
 	pthread_mutex_unlock(&queue->lock);
 	return dropped;
 }

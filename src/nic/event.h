@@ -3,9 +3,9 @@
  * Completion channels and asynchronous event queues. Both are process-private; programs poll their
  * eventfds.
  *
- * A channel's eventfd is in semaphore mode: one token for each event that is due. The truth about
- * what is due is seg_cq.arm == NIC_ARM_FIRED and nic_cq.events_due; a token without an event is
- * harmless, an event without a token is found by the helper when a peer dies.
+ * Their eventfds are in semaphore mode: one token for each event, which comes and goes with it
+ * under the lock, so that who finds the fd readable does not wait. An event that is due and not
+ * here yet is seg_cq.arm == NIC_ARM_FIRED.
  */
 #ifndef UROCE_NIC_EVENT_H
 #define UROCE_NIC_EVENT_H
@@ -28,6 +28,9 @@ struct nic_channel {
 /* 0, or errno. */
 int nic_channel_init(struct nic_channel *channel);
 void nic_channel_destroy(struct nic_channel *channel);
+
+/* Drops the events of a CQ that is being destroyed. */
+void nic_channel_forget(struct nic_channel *channel, struct nic_cq *cq);
 
 /* The CQ whose event is next; waits unless the fd is O_NONBLOCK. NULL with errno (EAGAIN,
  * EINTR). */

@@ -26,7 +26,7 @@ function figure(name, unit, text) {
 function ratio(name, over, text, remark) {
 	if (!(name in m) || !(over in m) || !m[over])
 		return
-	printf "%-60s %8.2f%s\n", text, m[name] / m[over], remark
+	printf "%-60s %8.3f%s\n", text, m[name] / m[over], remark
 }
 # Bandwidth next to memcpy: more than that can only be had by not copying.
 function share(name, size, text, remark) {
@@ -58,15 +58,18 @@ END {
 	figure("event_lat", "us", "uroce: ib_send_lat -e, 8 B")
 	figure("read_lat", "us", "uroce: ib_read_lat, 8 B")
 	figure("atomic_lat", "us", "uroce: ib_atomic_lat")
-	for (i = split("65536 1048576", sizes, " "); i > 0; i--)
-		kib[sizes[i]] = sizes[i] == 65536 ? "64 KiB" : "1 MiB"
+	split("65536 1048576", sizes, " ")
+	kib[65536] = "64 KiB"
+	kib[1048576] = "1 MiB"
+	split("write read send", tests, " ")
+	split("1 10 32", lists, " ")
 	for (i = 1; i <= 2; i++)
-		for (j = split("write read send", tests, " "); j > 0; j--)
+		for (j = 1; j <= 3; j++)
 			figure(tests[j] "_bw_" sizes[i], "GB/s", "uroce: ib_" tests[j] "_bw, " kib[sizes[i]])
-	for (i = split("1 10 32", lists, " "); i > 0; i--)
-		for (j = split("write send", rates, " "); j > 0; j--)
-			figure(rates[j] "_8_list_" lists[i] "_rate", "M/s",
-				"uroce: ib_" rates[j] "_bw rate, 8 B, post list " lists[i])
+	for (j = 1; j <= 3; j += 2)
+		for (i = 1; i <= 3; i++)
+			figure(tests[j] "_8_list_" lists[i] "_rate", "M/s",
+				"uroce: ib_" tests[j] "_bw rate, 8 B, post list " lists[i])
 
 	printf "\n%-60s\n", "RATIO: of times, less is better"
 	ratio("write_lat", "line", "ib_write_lat 8 B / cache line, one way")

@@ -13,6 +13,7 @@
 #include "nic/crash.h"
 #include "nic/qp.h"
 #include "nic/requester.h"
+#include "nic/spin.h"
 #include "nic/srq.h"
 #include "nic/visit.h"
 
@@ -382,6 +383,7 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 	}
 	pthread_mutex_unlock(&cq->ring_lock);
 	pthread_mutex_unlock(&cq->lock);
+	spin_polled(got);
 	return got;
 }
 

@@ -7,6 +7,8 @@
  */
 #include "verbs/verbs.h"
 
+#include "nic/spin.h"
+
 #define WC_FLAGS                                                                 \
 	((uint64_t)IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | \
 	 IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
@@ -41,6 +43,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	error = take_next(cq);
 	if (error)
 		pthread_mutex_unlock(&cq->nic.lock);
+	spin_polled(!error);
 	return error;
 }
 

@@ -22,6 +22,10 @@ patience=120
 unset UROCE_TIMING
 [ "$timing" = prompt ] || export UROCE_TIMING="$timing"
 
+# That group is what two processes do that have only one processor.
+[ "$group" != one-processor ] ||
+	taskset -cp "$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')" $$ >/dev/null
+
 server=
 client=
 logs=$(mktemp -d)

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads that spin. See spin.h. */
+#include "nic/spin.h"
+
+#include <sched.h>
+#include <stdint.h>
+
+#include "nic/nic.h"
+
+/* So many polls in a row that found nothing, within such a time, are spinning. One takes some 20 ns:
+ * a peer that has a processor has answered by then. */
+#define SPIN_POLLS 256
+#define SPIN_TIME  200000u /* ns */
+
+static _Thread_local struct {
+	uint32_t polls;
+	uint64_t since; /* when the first of them was made, or somewhat before */
+} idle;
+
+void spin_polled(bool found)
+{
+	if (found) {
+		idle.polls = 0;
+		return;
+	}
+	if (++idle.polls < SPIN_POLLS)
+		return;
+	if (nic_now() - idle.since < SPIN_TIME)
+		sched_yield();
+	idle.polls = 0;
+	idle.since = nic_now();
+}

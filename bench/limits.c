@@ -73,7 +73,8 @@ static void line(long rounds, const int *cpus)
 	struct {
 		_Alignas(4096) _Atomic long there;
 		_Alignas(4096) _Atomic long back;
-	} *lines = mmap(NULL, sizeof(*lines), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	} *lines = mmap(NULL, sizeof(*lines), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			-1, 0);
 
 	if (lines == MAP_FAILED)
 		exit(1);
@@ -145,7 +146,7 @@ int main(int argc, char **argv)
 	}
 
 	long rounds = atol(argv[1]);
-	int cpus[2] = {atoi(argv[2]), atoi(argv[3])};
+	int cpus[2] = { atoi(argv[2]), atoi(argv[3]) };
 
 	pin(cpus[1]);
 	copy(64u << 10, rounds);

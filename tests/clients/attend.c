@@ -91,8 +91,9 @@ static void print_causes(const struct nic_segment *seg)
 		fprintf(stderr,
 			"cause %u: %s; error %d, qpn 0x%x, peer 0x%x, wr_id %#llx, opcode %#x, state %u, limit %llu, value %llu, "
 			"count %llu\n",
-			cause->code, cause_text(cause->code), cause->error, cause->qpn, cause->peer_qpn,
-			(unsigned long long)cause->wr_id, cause->opcode, cause->state, (unsigned long long)cause->limit,
+			cause->code, cause_text(cause->code), cause->error, cause->qpn,
+			cause->peer_qpn, (unsigned long long)cause->wr_id, cause->opcode,
+			cause->state, (unsigned long long)cause->limit,
 			(unsigned long long)cause->value, (unsigned long long)cause->count);
 	}
 }
@@ -122,12 +123,15 @@ int main(int argc, char **argv)
 		_exit(127);
 	}
 
-	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+	struct pollfd end = { .fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN };
 
 	while (!late) {
 		int64_t left = until - now();
 
-		if (poll(&end, 1, left < 0 ? 0 : !seg && left > LOOK_EVERY ? LOOK_EVERY : (int)left) > 0)
+		if (poll(&end, 1,
+			 left < 0		   ? 0 :
+			 !seg && left > LOOK_EVERY ? LOOK_EVERY :
+						     (int)left) > 0)
 			break;
 		late = left <= 0;
 		if (!seg)

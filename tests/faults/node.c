@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -83,6 +84,8 @@ int actor_end(struct actor *actor)
 
 	if (n != 1) {
 		fprintf(stderr, "actor %d does not end\n", (int)actor->pid);
+		if (getenv("KEEP_HANGING")) /* for a debugger */
+			pause();
 		kill(actor->pid, SIGKILL);
 	}
 	waitpid(actor->pid, &status, 0);
@@ -264,6 +267,8 @@ bool introduce(struct actor *a, struct actor *b)
 		return false;
 	a->qpn = a_card.qpn;
 	b->qpn = b_card.qpn;
+	a->slot_socket = slot_socket(a->qpn);
+	b->slot_socket = slot_socket(b->qpn);
 	if (!line_send(a->line, &b_card, sizeof(b_card)) ||
 	    !line_send(b->line, &a_card, sizeof(a_card)))
 		return false;
@@ -409,12 +414,21 @@ unsigned count_maps(void)
 	return count_lines("/proc/self/maps", "memfd:uroce");
 }
 
-bool slot_is_bound(uint32_t qpn)
+uint64_t slot_socket(uint32_t qpn)
 {
-	char name[32];
+	FILE *file = fopen("/proc/net/unix", "r");
+	char line[256], name[64], expected[32];
+	uint64_t inode = 0, found;
 
-	snprintf(name, sizeof(name), "@uroce/%u\n", qpn >> 14);
-	return count_lines("/proc/net/unix", name);
+	snprintf(expected, sizeof(expected), "@uroce/%u", qpn >> 14);
+	while (file && !inode && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%*s %*s %*s %*s %*s %*s %" SCNu64 " %63s", &found, name) == 2 &&
+		    !strcmp(name, expected))
+			inode = found;
+	}
+	if (file)
+		fclose(file);
+	return inode;
 }
 
 static void call(int line, void *arg)

@@ -25,7 +25,7 @@
 
 #include <infiniband/verbs.h>
 
-#define TIMEOUT_MS 20000
+#define TIMEOUT_MS 60000
 
 /* In an actor. */
 #define CHECK(condition)  check_that(condition, #condition, __FILE__, __LINE__)
@@ -40,8 +40,9 @@ uint64_t now_ms(void);
 /* An actor, as the test sees it. */
 struct actor {
 	pid_t pid;
-	int line;     /* to the actor: SOCK_SEQPACKET */
-	uint32_t qpn; /* from introduce() */
+	int line;	      /* to the actor: SOCK_SEQPACKET */
+	uint32_t qpn;	      /* from introduce() */
+	uint64_t slot_socket; /* the same; another one's in its place is another process */
 };
 
 /* The other end of the line, in the actor. */
@@ -130,8 +131,9 @@ void node_expect_event(struct ibv_context *ctx, enum ibv_event_type type, const 
 /* Resources of this process: open descriptors, lines of /proc/self/maps. */
 unsigned count_fds(void);
 unsigned count_maps(void);
-/* Whether the slot of a QPN is bound in this network namespace (/proc/net/unix). */
-bool slot_is_bound(uint32_t qpn);
+/* The socket that holds the slot of a QPN in this network namespace (its inode in /proc/net/unix); 0
+ * when nobody does. */
+uint64_t slot_socket(uint32_t qpn);
 
 /* A case that is an actor of its own, so that one which crashes or hangs costs the others nothing.
  * The function is the test's initial state. */

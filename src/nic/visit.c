@@ -11,6 +11,9 @@
 
 #define SLOT_MASK (NIC_SLOTS - 1)
 #define SPINS	  1000
+/* Looks before a visitor is said to stand still, most of them 50 us apart: time may also have passed because we stood
+ * still with it, stopped, or on a machine that was. */
+#define PATIENCE (3 * SPINS)
 
 static _Thread_local unsigned hint;
 
@@ -109,7 +112,8 @@ static bool wait_for(struct nic *nic, struct pending *pending, unsigned count, u
 			else
 				i++;
 		}
-		bool enough = count && looks >= SPINS && nic_now() >= deadline;
+		bool enough = count && looks >= (deadline ? PATIENCE : SPINS) &&
+			      nic_now() >= deadline;
 
 		if (enough && pid)
 			*pid = pending[0].seg->hdr.pid;

@@ -809,6 +809,24 @@ static void add_key_rows(unsigned t, unsigned o)
 	}
 }
 
+static const char *name_of(enum ibv_wr_opcode op)
+{
+	unsigned o = 0;
+
+	while (ops[o].op != op)
+		o++;
+	return ops[o].name;
+}
+
+static const char *name_of_type(enum ibv_qp_type type)
+{
+	unsigned t = 0;
+
+	while (types[t].type != type)
+		t++;
+	return types[t].name;
+}
+
 void add_keys(void)
 {
 	static const struct qp_right_case rights[] = {
@@ -833,18 +851,12 @@ void add_keys(void)
 		for (unsigned o = 0; o < types[t].ops; o++)
 			add_key_rows(t, o);
 	for (unsigned i = 0; i < sizeof(rights) / sizeof(*rights); i++)
-		add_case("keys", run_qp_right, &rights[i], "%s/%s-%u-bytes/right-missing-on-the-qp",
-			 rights[i].type == IBV_QPT_RC ? "rc" : "uc", ops[rights[i].op].name,
-			 rights[i].length);
+		add_case("keys", run_qp_right, &rights[i], "%s/%s/right-missing-on-the-qp%s",
+			 name_of_type(rights[i].type), name_of(rights[i].op),
+			 rights[i].length ? "" : "-for-zero-bytes");
 	for (unsigned i = 0; i < sizeof(zeros) / sizeof(*zeros); i++)
-		for (unsigned o = 0; o < sizeof(ops) / sizeof(*ops); o++)
-			if (ops[o].op == zeros[i].op)
-				add_case("keys", run_zero, &zeros[i],
-					 "%s/%s/zero-length-with-bad-keys-succeeds",
-					 zeros[i].type == IBV_QPT_RC ? "rc" :
-					 zeros[i].type == IBV_QPT_UC ? "uc" :
-								       "ud",
-					 ops[o].name);
+		add_case("keys", run_zero, &zeros[i], "%s/%s/zero-length-with-bad-keys-succeeds",
+			 name_of_type(zeros[i].type), name_of(zeros[i].op));
 	for (unsigned i = 0; i < sizeof(registrations) / sizeof(*registrations); i++)
 		add_case("keys", run_registration, &registrations[i], "registering/%s",
 			 registrations[i].name);

@@ -78,6 +78,7 @@ static const struct call calls[] = {
 	CALL(prctl),
 	CALL(pread64),
 	CALL(preadv),
+	CALL(preadv2),
 	CALL(prlimit64),
 	CALL(process_vm_readv),
 	CALL(process_vm_writev),

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/uio.h>
 
 #include "nic/event.h"
 
@@ -31,6 +32,16 @@ static bool is_readable(int fd)
 	struct pollfd readable = { .fd = fd, .events = POLLIN };
 
 	return poll(&readable, 1, 0) == 1;
+}
+
+/* Tokens are taken back by preadv2, which qemu-user does not know. */
+static void skip_where_tokens_stay(void)
+{
+	uint64_t token;
+	struct iovec iov = { .iov_base = &token, .iov_len = sizeof(token) };
+
+	if (preadv2(-1, &iov, 1, -1, RWF_NOWAIT) < 0 && errno == ENOSYS)
+		skip();
 }
 
 static void events_come_in_their_order(void **state)
@@ -61,6 +72,7 @@ static void forgotten_events_leave_nothing_to_read(void **state)
 	int a, b;
 
 	(void)state;
+	skip_where_tokens_stay();
 	make_queue(&queue);
 	raise_for(&queue, &a, IBV_EVENT_COMM_EST);
 	raise_for(&queue, &b, IBV_EVENT_SQ_DRAINED);
@@ -120,6 +132,7 @@ static void forgetting_beside_a_reader_loses_no_other_event(void **state)
 	pthread_t thread;
 
 	(void)state;
+	skip_where_tokens_stay();
 	make_queue(&reader.queue);
 	assert_int_equal(pthread_create(&thread, NULL, read_events, &reader), 0);
 	for (int i = 0; i < READ_TIMES; i++) {
@@ -137,6 +150,7 @@ static void destroyed_cq_takes_its_events_along(void **state)
 	struct nic_channel channel;
 	struct nic_cq a, b;
 
+	skip_where_tokens_stay();
 	assert_int_equal(nic_channel_init(&channel), 0);
 	assert_int_equal(nic_cq_create(*state, 1, &channel, &a), 0);
 	assert_int_equal(nic_cq_create(*state, 1, &channel, &b), 0);

@@ -20,7 +20,8 @@ uint64_t timing_delay(void);
 /* A number below n; 0 except with random timing. */
 uint32_t timing_choice(uint32_t n);
 
-/* Whether UROCE_TIMING is understood; an unknown value is as if it were not set. */
+/* Whether a value of UROCE_TIMING is understood; with one that is not there is no device
+ * (verbs/device.c). */
 bool timing_parse(const char *value, enum timing_mode *mode, uint64_t *seed);
 
 #endif

@@ -21,6 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "nic/timing.h"
+
 EXPORT(get_device_list, 1.1);
 EXPORT(free_device_list, 1.1);
 EXPORT(get_device_name, 1.1);
@@ -203,7 +205,11 @@ static int make_devices(void)
 	const char *setting = getenv("UROCE_DEVICES");
 	int error;
 
-	if (!nic_limits())
+	enum timing_mode mode;
+	uint64_t seed;
+
+	/* A program that thinks it ran with unkind timing, or a real card's limits, and did not. */
+	if (!nic_limits() || !timing_parse(getenv("UROCE_TIMING"), &mode, &seed))
 		return EINVAL;
 	error = parse_devices(setting && *setting ? setting : "uroce0");
 	if (error)

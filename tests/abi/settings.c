@@ -78,6 +78,15 @@ static void unknown_profile_leaves_no_device(void **state)
 	with("UROCE_PROFILE", "connectx-99", no_device);
 }
 
+static void unknown_timing_leaves_no_device(void **state)
+{
+	static const char *const wrong[] = { "radnom:7", "random", "random:", "random:7x", "later" };
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		with("UROCE_TIMING", wrong[i], no_device);
+}
+
 static void wrong_names_leave_no_device(void **state)
 {
 	static const char *const wrong[] = { "a,a", ":lo", "a:",   "a:lo+", "a b",
@@ -252,6 +261,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(unknown_profile_leaves_no_device),
+		cmocka_unit_test(unknown_timing_leaves_no_device),
 		cmocka_unit_test(wrong_names_leave_no_device),
 		cmocka_unit_test(devices_are_bound_to_their_interfaces),
 		cmocka_unit_test(device_without_an_address_has_its_port_down),

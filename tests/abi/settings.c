@@ -80,7 +80,8 @@ static void unknown_profile_leaves_no_device(void **state)
 
 static void unknown_timing_leaves_no_device(void **state)
 {
-	static const char *const wrong[] = { "radnom:7", "random", "random:", "random:7x", "later" };
+	static const char *const wrong[] = { "radnom:7", "random", "random:", "random:7x",
+					     "later" };
 
 	(void)state;
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)

@@ -541,8 +541,10 @@ static void do_map(struct node *n, void *arg)
 		check(memfd[n->id] >= 0 && !ftruncate(memfd[n->id], (off_t)length), "memfd: %s",
 		      strerror(errno));
 	}
-	/* What is freed must not be taken by others, and neighbours must not be reached by mistake. */
-	to = mmap(NULL, length + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* Neighbours must not be reached by mistake, and what is freed must not be taken by
+	 * others: the kernel looks for room from the top. */
+	to = mmap((void *)(0x200000000000 + ((uintptr_t)n->id << 36)), length + 2 * PAGE, PROT_NONE,
+		  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(to != MAP_FAILED, "mmap: %s", strerror(errno));
 	to = mmap(to + PAGE, length, PROT_READ | PROT_WRITE,
 		  MAP_FIXED | (p->memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS), memfd[n->id],

@@ -6,7 +6,7 @@
 # Runs the rows of one group of a table (pairs.table describes it): each is a program of the distribution, as a server
 # and as its client, two processes on uroce. Prints a line for each row, with both exit statuses and the figure that the
 # program reports; for a row that fails also all that both printed, and the causes. TIMING is prompt, or a value of
-# UROCE_TIMING.
+# UROCE_TIMING. $PRELOAD, if set, is preloaded into the programs: a sanitizer's runtime.
 set -u
 
 uroce=$1
@@ -54,6 +54,7 @@ alive() {
 
 # In the background only: it becomes the command.
 start() {
+	[ -z "${PRELOAD:-}" ] || export LD_PRELOAD="$PRELOAD"
 	exec "$attend" $patience "$uroce" run -- "$@"
 }
 

@@ -4,6 +4,8 @@
 # Programs of the distribution that are no pairs of pingpong or perftest. usage: single.sh FUNCTION
 
 . "$(dirname "$0")/../tools/common.sh"
+# A sanitizer's runtime.
+[ -z "${PRELOAD:-}" ] || export LD_PRELOAD="$PRELOAD"
 
 # Skips where a package is not installed.
 needs() {

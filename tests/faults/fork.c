@@ -316,11 +316,12 @@ static void child_that_outlives_its_parent_does_not_hold_its_place(void)
 {
 	struct node node;
 	struct ibv_qp *qp;
-	int report[2];
+	int report[2], born[2];
 	uint32_t qpn = 0;
 	pid_t parent;
 
 	CHECK_EQUAL(pipe(report), 0);
+	CHECK_EQUAL(pipe(born), 0);
 	parent = fork();
 	if (!parent) {
 		pid_t child;
@@ -329,18 +330,21 @@ static void child_that_outlives_its_parent_does_not_hold_its_place(void)
 		qp = node_qp(&node, IBV_QPT_RC, NULL);
 		child = fork();
 		if (!child) {
+			pid_t self = getpid();
+
 			alarm(20);
+			/* From here on it has let go of what it inherited. */
+			CHECK_EQUAL(write(born[1], &self, sizeof(self)), sizeof(self));
 			pause();
 			_exit(0);
 		}
 		CHECK_EQUAL(write(report[1], &qp->qp_num, sizeof(qpn)), sizeof(qpn));
-		CHECK_EQUAL(write(report[1], &child, sizeof(child)), sizeof(child));
 		pause();
 	}
 	pid_t child;
 
 	CHECK_EQUAL(read(report[0], &qpn, sizeof(qpn)), sizeof(qpn));
-	CHECK_EQUAL(read(report[0], &child, sizeof(child)), sizeof(child));
+	CHECK_EQUAL(read(born[0], &child, sizeof(child)), sizeof(child));
 	uint64_t socket = slot_socket(qpn);
 
 	CHECK(socket);

@@ -104,7 +104,8 @@ static void enter_container(void)
 
 	if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS))
 		SKIP("no PID namespace: %s", strerror(errno));
-	CHECK_EQUAL(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		SKIP("the root of this chroot is no mount: %s", strerror(errno));
 	child = fork();
 	CHECK(child >= 0);
 	if (child) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Actors and verbs objects of the fault tests. See node.h. */
+/* Actors and verbs objects of the fault tests. See node.h. With KEEP_HANGING in the environment what
+ * is wrong stays there for a debugger. */
 #include "node.h"
 
 #include <dirent.h>
@@ -28,13 +29,20 @@ const struct link_attr node_defaults = {
 	.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
 };
 
+static void end_badly(void)
+{
+	if (getenv("KEEP_HANGING"))
+		pause();
+	_exit(1);
+}
+
 void check_that(bool holds, const char *text, const char *file, int line)
 {
 	if (holds)
 		return;
 	fprintf(stderr, "%s:%d: [%d] not so: %s (errno: %s)\n", file, line, (int)getpid(), text,
 		strerror(errno));
-	_exit(1);
+	end_badly();
 }
 
 void check_equal(int64_t a, int64_t b, const char *a_text, const char *b_text, const char *file,
@@ -44,7 +52,7 @@ void check_equal(int64_t a, int64_t b, const char *a_text, const char *b_text, c
 		return;
 	fprintf(stderr, "%s:%d: [%d] %s is %lld, %s is %lld (errno: %s)\n", file, line,
 		(int)getpid(), a_text, (long long)a, b_text, (long long)b, strerror(errno));
-	_exit(1);
+	end_badly();
 }
 
 uint64_t now_ms(void)
@@ -84,7 +92,7 @@ int actor_end(struct actor *actor)
 
 	if (n != 1) {
 		fprintf(stderr, "actor %d does not end\n", (int)actor->pid);
-		if (getenv("KEEP_HANGING")) /* for a debugger */
+		if (getenv("KEEP_HANGING"))
 			pause();
 		kill(actor->pid, SIGKILL);
 	}

@@ -199,10 +199,28 @@ static void peer_free(struct nic *nic, struct peer *peer)
 	free(peer);
 }
 
+/* In a forked child: only the descriptors. The structures stay as they are, for the helper that
+ * they belonged to may have been anywhere, and inherited objects still look at them. */
+static void close_inherited(struct attach *attach)
+{
+	list_for_each(node, &attach->endpoints)
+		close(list_entry(node, struct endpoint, of_attach)->fd);
+	list_for_each(node, &attach->peers) {
+		struct peer *peer = list_entry(node, struct peer, of_attach);
+
+		close(peer->visitor.seg_fd);
+		close(peer->target.doorbell);
+	}
+}
+
 void attach_stop(struct nic *nic)
 {
 	struct attach *attach = nic->attach;
 
+	if (nic_is_orphan(nic)) {
+		close_inherited(attach);
+		return;
+	}
 	list_for_each_safe(node, tmp, &attach->endpoints) {
 		struct endpoint *endpoint = list_entry(node, struct endpoint, of_attach);
 
@@ -211,25 +229,12 @@ void attach_stop(struct nic *nic)
 	}
 	list_for_each_safe(node, tmp, &attach->suspects)
 		free(list_entry(node, struct suspect, node));
-	list_for_each_safe(node, tmp, &attach->peers) {
-		struct peer *peer = list_entry(node, struct peer, of_attach);
-
-		if (nic_is_orphan(
-			    /* its mapping was not inherited, and who uses the structure may
-			     * still look */
-			    nic)) {
-			close(peer->visitor.seg_fd);
-			close(peer->target.doorbell);
-		} else {
-			peer_free(nic, peer);
-		}
-	}
-	if (!nic_is_orphan(nic)) {
-		pthread_cond_destroy(&attach->resolved);
-		pthread_mutex_destroy(&attach->lock);
-		free(attach);
-		nic->attach = NULL;
-	}
+	list_for_each_safe(node, tmp, &attach->peers)
+		peer_free(nic, list_entry(node, struct peer, of_attach));
+	pthread_cond_destroy(&attach->resolved);
+	pthread_mutex_destroy(&attach->lock);
+	free(attach);
+	nic->attach = NULL;
 }
 
 static struct message introduction(struct nic *nic, enum message_type type)

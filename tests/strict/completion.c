@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completion queues: what an overflow costs and whom, resizing with completions inside, events and who waits for their
- * acknowledgement, and arming beside arrivals.
+ * Completion queues: what an overflow costs and whom, resizing with completions inside, events and
+ * who waits for their acknowledgement, and arming beside arrivals.
  *
- * An overflow ends the CQ (specification 11.6.3.2): IBV_EVENT_CQ_ERR, and IBV_EVENT_QP_FATAL for each QP that completes into
- * it, at the end where it happened. What was in the queue may be lost.
+ * An overflow ends the CQ (specification 11.6.3.2): IBV_EVENT_CQ_ERR, and IBV_EVENT_QP_FATAL for
+ * each QP that completes into it, at the end where it happened. What was in the queue may be lost.
  */
 #include <pthread.h>
 #include <string.h>
@@ -321,7 +321,8 @@ static void errors_count_as_solicited(struct world *w, const void *arg)
 	completes(w->b, EVENT_CQ, 101, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* A sleeping receiver: arm, poll until empty, sleep. Whatever the moment, it is woken for each message. */
+/* A sleeping receiver: arm, poll until empty, sleep. Whatever the moment, it is woken for each
+ * message. */
 enum { MESSAGES = 300 };
 
 static pthread_t sleeper[2];

@@ -2,9 +2,10 @@
 /*
  * Keys, bounds, rights and protection domains.
  *
- * Every row is the same scene: four requests in one list, of which the second has a bad key, and receives at both ends. A
- * local key fails the requester alone (specification 9.9.2: RC to the error state, UC and UD to SQE), a remote key both ends
- * of an RC pair (9.9.3, class C) and neither of a UC pair (class D), a receive's key its QP, and the requester's if it is RC.
+ * Every row is the same scene: four requests in one list, of which the second has a bad key, and
+ * receives at both ends. A local key fails the requester alone (specification 9.9.2: RC to the
+ * error state, UC and UD to SQE), a remote key both ends of an RC pair (9.9.3, class C) and neither
+ * of a UC pair (class D), a receive's key its QP, and the requester's if it is RC.
  */
 #include "strict.h"
 
@@ -21,7 +22,8 @@ struct aim {
 
 struct fault {
 	const char *name;
-	/* Something bad for `length` bytes at offset `at` of n; right is what the access needs there. */
+	/* Something bad for `length` bytes at offset `at` of n; right is what the access needs
+	 * there. */
 	struct aim (*spoil)(struct world *w, struct node *n, uint32_t at, uint32_t length,
 			    unsigned right);
 };
@@ -73,7 +75,8 @@ static struct aim zero(struct world *w, struct node *n, uint32_t at, uint32_t le
 	return aim;
 }
 
-/* The other node's key. In one process both have one table of regions: then the domain is another. */
+/* The other node's key. In one process both have one table of regions: then the domain is
+ * another. */
 static struct aim foreign(struct world *w, struct node *n, uint32_t at, uint32_t length,
 			  unsigned right)
 {
@@ -578,8 +581,8 @@ struct zero_case {
 	enum ibv_wr_opcode op;
 };
 
-/* Zero bytes at any address with any key are nothing (specification 9.7.4.1.2); a local SGE without bytes is not looked at
- * either. */
+/* Zero bytes at any address with any key are nothing (specification 9.7.4.1.2); a local SGE without
+ * bytes is not looked at either. */
 static void run_zero(struct world *w, const void *arg)
 {
 	const struct zero_case *z = arg;

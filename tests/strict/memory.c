@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that is not what it was when it was registered. A NIC has pinned its pages, and goes on with them; we have not.
- * What cannot be reached any more is a protection error with its cause; what can be reached is used as it is now. In no case
- * does a signal come, at either end.
+ * Memory that is not what it was when it was registered. A NIC has pinned its pages, and goes on
+ * with them; we have not. What cannot be reached any more is a protection error with its cause;
+ * what can be reached is used as it is now. In no case does a signal come, at either end.
  */
 #include <string.h>
 
@@ -75,7 +75,8 @@ static void local_fails(struct world *w, const struct memory_case *m)
 	c = cause_of(w->a, CAUSE_LOCAL_FAULT);
 	equal(c.wr_id, 2);
 	equal(c.error, IBV_WC_LOC_PROT_ERR);
-	/* The other end is not to blame. A message of which something had arrived before has taken its receive. */
+	/* The other end is not to blame. A message of which something had arrived before has taken
+	 * its receive. */
 	equal(state_of(w->b, 0), IBV_QPS_RTS);
 	silent(w->b, RECV_CQ);
 }

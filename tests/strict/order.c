@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Destroying: what is in use is not destroyed and goes on as before, and what is destroyed under work that is queued ends
- * that work as the specification says.
+ * Destroying: what is in use is not destroyed and goes on as before, and what is destroyed under
+ * work that is queued ends that work as the specification says.
  */
 #include "strict.h"
 

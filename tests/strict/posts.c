@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting: what is refused at once, with bad_wr at the first request that was not taken, and how many requests the queues
- * hold. Of a batch of the extended API all is posted or nothing.
+ * Posting: what is refused at once, with bad_wr at the first request that was not taken, and how
+ * many requests the queues hold. Of a batch of the extended API all is posted or nothing.
  */
 #include <string.h>
 
@@ -660,7 +660,8 @@ static void run_late_fault(struct world *w, const void *arg)
 		return;
 	}
 	equal(c.addr, out[1].remote);
-	/* Misaligned atomics are access violations in the table of events (11.6.3.2), though the NAK says otherwise. */
+	/* Misaligned atomics are access violations in the table of events (11.6.3.2), though the
+	 * NAK says otherwise. */
 	raises(w->b, IBV_EVENT_QP_ACCESS_ERR, 0);
 	equal(state_of(w->b, 0), IBV_QPS_ERR);
 	completes(w->b, RECV_CQ, 101, IBV_WC_WR_FLUSH_ERR);

@@ -2,8 +2,9 @@
 /*
  * Receives: too short, missing, shared; and datagrams that their receiver does not want.
  *
- * A message that does not fit fails both ends of an RC pair (specification 9.9.3, class C). UC and UD lose it: it leaves the
- * receive of an RQ alone (class D), and ends that of an SRQ in error (class E), which costs no other QP anything.
+ * A message that does not fit fails both ends of an RC pair (specification 9.9.3, class C). UC and
+ * UD lose it: it leaves the receive of an RQ alone (class D), and ends that of an SRQ in error
+ * (class E), which costs no other QP anything.
  */
 #include "strict.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two QPs that do not fit: what is sent finds silence, which RC takes for a lost packet until its retries are used up and
- * UC does not notice. Also what a QP may be made of, and that RESET begins a life without the last one's rest.
+ * Two QPs that do not fit: what is sent finds silence, which RC takes for a lost packet until its
+ * retries are used up and UC does not notice. Also what a QP may be made of, and that RESET begins
+ * a life without the last one's rest.
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -235,8 +236,9 @@ struct mtu_case {
 	enum ibv_wc_status status;
 };
 
-/* One packet has no MTU. Of several, the responder finds their size wrong; of a READ's the requester does, and the responder
- * has nothing to complain of (specification 9.9.2.4, bad response). */
+/* One packet has no MTU. Of several, the responder finds their size wrong; of a READ's the
+ * requester does, and the responder has nothing to complain of (specification 9.9.2.4, bad
+ * response). */
 static const struct mtu_case mtu_cases[] = {
 	{ "send/one-packet", IBV_WR_SEND, 256, IBV_MTU_256, IBV_MTU_4096, IBV_WC_SUCCESS },
 	{ "send/smaller", IBV_WR_SEND, 257, IBV_MTU_256, IBV_MTU_1024, IBV_WC_REM_INV_REQ_ERR },
@@ -600,7 +602,8 @@ static void reset_of_one_end_is_silence_for_the_other(struct world *w, const voi
 	silent(w->b, RECV_CQ);
 }
 
-/* A requester that waits for a receiver is waiting when its own end is reset: nothing of it comes later. */
+/* A requester that waits for a receiver is waiting when its own end is reset: nothing of it comes
+ * later. */
 static void reset_ends_waiting_for_a_receiver(struct world *w, const void *arg)
 {
 	struct wr out;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The runner: the table of cases, and each of them in fresh processes, with both APIs and in both placements.
+ * The runner: the table of cases, and each of them in fresh processes, with both APIs and in both
+ * placements.
  *
  * The last lines are those that scripts/check counts.
  */

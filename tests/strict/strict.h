@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The strict suite: what bad input gets. Each case does something wrong through the public verbs and says what hardware
- * answers: errno or completion status, the state of the QP at both ends, what is flushed and in which order, the events,
- * the recorded cause with its numbers, and which bytes may change.
+ * The strict suite: what bad input gets. Each case does something wrong through the public verbs
+ * and says what hardware answers: errno or completion status, the state of the QP at both ends,
+ * what is flushed and in which order, the events, the recorded cause with its numbers, and which
+ * bytes may change.
  *
- * A case is a function that the *controller* runs. It works on two ends, the nodes A and B. B lives in another process or,
- * in the other placement, in the controller's own with a context of its own; the case does not see the difference,
- * because everything that touches a node goes through at(), which runs a function in the node's process. Every case runs in
- * fresh processes, with the classic and with the extended API.
+ * A case is a function that the *controller* runs. It works on two ends, the nodes A and B. B lives
+ * in another process or, in the other placement, in the controller's own with a context of its own;
+ * the case does not see the difference, because everything that touches a node goes through at(),
+ * which runs a function in the node's process. Every case runs in fresh processes, with the classic
+ * and with the extended API.
  *
- * Every node also has a bystander QP that is connected to the other's: whatever the case did, messages go through it
- * afterwards. And no event may be left that the case did not ask for, no byte changed that it did not allow, and all
- * objects can be destroyed.
+ * Every node also has a bystander QP that is connected to the other's: whatever the case did,
+ * messages go through it afterwards. And no event may be left that the case did not ask for, no
+ * byte changed that it did not allow, and all objects can be destroyed.
  */
 #ifndef STRICT_H
 #define STRICT_H
@@ -162,7 +164,8 @@ void changes_to(struct world *w, struct node *n, uint32_t at, uint32_t length,
 		const struct node *from, uint32_t from_at);
 void changes(struct world *w, struct node *n, uint32_t at, uint32_t length);
 
-/* ---- Objects (objects.c): all return what the verb said, 0 or errno; regions fail the case when they cannot be ---- */
+/* ---- Objects (objects.c): all return what the verb said, 0 or errno; regions fail the case when
+ * they cannot be ---- */
 
 int make_cq(struct node *n, unsigned slot, int cqe);
 /* The same, with events on the node's channel. */
@@ -252,8 +255,8 @@ struct wr rdma_wr(uint64_t id, enum ibv_wr_opcode op, const struct region *r, ui
 		  uint32_t length, const struct region *remote, uint32_t remote_at);
 struct wr recv_wr(uint64_t id, const struct region *r, uint32_t at, uint32_t length);
 
-/* Post a list; *bad is the index of the WR that bad_wr named, -1 when it was left alone. With the extended API a list of
- * sends is one batch, and *bad stays -1. */
+/* Post a list; *bad is the index of the WR that bad_wr named, -1 when it was left alone. With the
+ * extended API a list of sends is one batch, and *bad stays -1. */
 int post_list(struct node *n, unsigned qp, const struct wr *wr, unsigned count, int *bad);
 int post_receives(struct node *n, unsigned qp, const struct wr *wr, unsigned count, int *bad);
 int post_srq(struct node *n, unsigned srq, const struct wr *wr, unsigned count, int *bad);
@@ -287,7 +290,8 @@ void acknowledge(struct node *n, unsigned cq, unsigned count);
 /* The newest cause of this code in the node's process; fails the case if there is none. */
 #define cause_of(n, code) cause_at(__FILE__, __LINE__, n, code)
 struct cause cause_at(const char *file, int line, struct node *n, enum cause_code code);
-/* The verb that was just refused said why: the newest cause of the thread has this code and errno. */
+/* The verb that was just refused said why: the newest cause of the thread has this code and
+ * errno. */
 #define refused_with(n, code, error) refused_at(__FILE__, __LINE__, n, code, error)
 struct cause refused_at(const char *file, int line, struct node *n, enum cause_code code,
 			int error);
@@ -296,11 +300,13 @@ struct cause refused_at(const char *file, int line, struct node *n, enum cause_c
 
 enum fate { UNMAPPED, NO_ACCESS, READ_ONLY, TRUNCATED, DISCARDED };
 
-/* Maps pages of content(n, 0…) somewhere in the node's process, of a memfd or anonymous; returns their address. */
+/* Maps pages of content(n, 0…) somewhere in the node's process, of a memfd or anonymous; returns
+ * their address. */
 uint64_t map_pages(struct node *n, unsigned pages, bool memfd);
 /* Lets that happen to the pages behind the first `kept`. */
 void let_happen(struct node *n, uint64_t addr, unsigned pages, unsigned kept, enum fate fate);
-/* Bytes of a node's process, at any address that can be read: whether they are content(from, from_at…), or all zero. */
+/* Bytes of a node's process, at any address that can be read: whether they are content(from,
+ * from_at…), or all zero. */
 bool has_content(struct node *n, uint64_t addr, uint32_t length, const struct node *from,
 		 uint32_t from_at);
 bool is_zero(struct node *n, uint64_t addr, uint32_t length);

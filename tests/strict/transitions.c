@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The state machine: each pair of states, each attribute that must, may or must not be given, each value out of range
- * (specification 10.3.1 and tables 91 to 97; ibv_modify_qp(3)). What is refused changes nothing.
+ * The state machine: each pair of states, each attribute that must, may or must not be given, each
+ * value out of range (specification 10.3.1 and tables 91 to 97; ibv_modify_qp(3)). What is refused
+ * changes nothing.
  */
 #include <string.h>
 

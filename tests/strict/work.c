@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Posting, polling, events and causes of a node, in its process; and memory that does not stay as it was. */
+/* Posting, polling, events and causes of a node, in its process; and memory that does not stay as
+ * it was. */
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>

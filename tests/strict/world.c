@@ -2,8 +2,8 @@
 /*
  * Two nodes: their processes, their memory and what every case begins and ends with.
  *
- * The second process is forked before anything is opened, so functions, tables and both memories have the same addresses
- * in the two: a request is a function and its argument.
+ * The second process is forked before anything is opened, so functions, tables and both memories
+ * have the same addresses in the two: a request is a function and its argument.
  */
 #include <signal.h>
 #include <stdarg.h>

@@ -74,7 +74,7 @@ struct peer *attach_self(struct nic *nic)
 	return &nic->attach->self;
 }
 
-/* NULL with errno. */
+/* NULL with errno; the descriptor is the endpoint's or still the caller's. */
 static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, int fd,
 				     uint32_t slot)
 {
@@ -442,6 +442,8 @@ static void endpoint_close(struct nic *nic, struct endpoint *endpoint, enum caus
 		pthread_cond_broadcast(&attach->resolved);
 	}
 	list_del(&endpoint->of_attach);
+	/* Closing would not take it out of the epoll set while a forked child has a copy. */
+	epoll_ctl(nic->epoll, EPOLL_CTL_DEL, endpoint->fd, NULL);
 	close(endpoint->fd);
 	if (peer) {
 		struct suspect *suspect = calloc(1, sizeof(*suspect));

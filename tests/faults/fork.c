@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Fork: the child's copies of the parent's objects answer errors, a device that it opens itself
- * works, and the parent goes on as if nothing had been. /
+ * works, and the parent goes on as if nothing had been.
  */
 #include "node.h"
 
@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 extern char **environ;
@@ -288,6 +290,42 @@ __attribute__((unused)) static void childs_own_device_works_with_its_parent(void
 	destroy_all(&all);
 }
 
+/* A connection that ends is over, though a child that no handler ran in still has a copy of it. */
+__attribute__((unused)) static void copies_of_a_connection_do_not_bring_it_back(void)
+{
+	struct all all;
+	int down[2], up[2];
+	pid_t peer, copy;
+
+	CHECK_EQUAL(pipe(down), 0);
+	CHECK_EQUAL(pipe(up), 0);
+	peer = fork();
+	if (!peer) {
+		struct node node;
+
+		alarm(20);
+		node_open(&node);
+		talk(&node, down[0], up[1]);
+		pause();
+	}
+	open_all(&all);
+	talk(&all.node, up[0], down[1]);
+	copy = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+	if (!copy) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	kill(peer, SIGKILL);
+	CHECK_EQUAL(waitpid(peer, NULL, 0), peer);
+	/* Longer than the dead peer is kept. */
+	for (int i = 0; i < 1000; i++, usleep(1000))
+		exchange(&all, (uint64_t)i);
+	kill(copy, SIGKILL);
+	CHECK_EQUAL(waitpid(copy, NULL, 0), copy);
+	destroy_all(&all);
+}
+
 __attribute__((unused)) static void grandchildren_have_devices_too(void)
 {
 	struct all all;
@@ -407,6 +445,7 @@ int main(void)
 		CASE(fork_beside_busy_threads_leaves_a_child_that_is_not_stuck),
 		CASE(childs_own_device_works_with_its_parent),
 		CASE(grandchildren_have_devices_too),
+		CASE(copies_of_a_connection_do_not_bring_it_back),
 #endif
 		CASE(child_that_outlives_its_parent_does_not_hold_its_place),
 		CASE(executed_programs_inherit_no_descriptors),

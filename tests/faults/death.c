@@ -435,11 +435,13 @@ static void serve_the_doomed(int line, void *arg)
 {
 	struct node node;
 	uint32_t word;
-	unsigned fds = 0, maps = 0;
+	unsigned fds, maps;
 
 	(void)arg;
 	node_open(&node);
-	for (uint32_t round = 0;; round++) {
+	fds = count_fds();
+	maps = count_maps();
+	for (;;) {
 		struct ibv_qp *qp;
 		struct card other;
 
@@ -455,17 +457,9 @@ static void serve_the_doomed(int line, void *arg)
 		say(line, READY);
 		expect(line, GO); /* it is dead */
 		CHECK_EQUAL(ibv_destroy_qp(qp), 0);
-		if (round == 2) {
-			for (uint64_t end = now_ms() + BOUND_MS; count_maps() > 1; usleep(1000))
-				CHECK(now_ms() < end);
-			fds = count_fds();
-			maps = count_maps();
-		}
-		if (round > 2) {
-			for (uint64_t end = now_ms() + BOUND_MS;
-			     count_maps() != maps || count_fds() != fds; usleep(1000))
-				CHECK(now_ms() < end);
-		}
+		for (uint64_t end = now_ms() + BOUND_MS; count_maps() != maps || count_fds() != fds;
+		     usleep(1000))
+			CHECK(now_ms() < end);
 	}
 	node_close(&node);
 }

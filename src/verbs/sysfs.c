@@ -181,14 +181,17 @@ static void remove_tree(int dir, const char *path)
 static int open_runtime_directory(void)
 {
 	const char *path = runtime_directory();
+	bool made = !mkdir(path, 0700);
 	struct stat stat;
 	int fd;
 
-	mkdir(path, 0700);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
 	if (fstat(fd, &stat) || stat.st_uid != geteuid() || stat.st_mode & 077) {
+		/* Of a user that is none: a filter may refuse even to tell who we are. */
+		if (made)
+			rmdir(path);
 		close(fd);
 		return -1;
 	}

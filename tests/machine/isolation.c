@@ -23,6 +23,8 @@ static void become_nobody(void)
 	CHECK_EQUAL(setgroups(0, NULL), 0);
 	CHECK_EQUAL(setresgid(NOBODY, NOBODY, NOBODY), 0);
 	CHECK_EQUAL(setresuid(NOBODY, NOBODY, NOBODY), 0);
+	/* Nothing of that user is to stay in /dev/shm. */
+	setenv("UROCE_RUNTIME_DIR", "/proc/uroce/none", 1);
 }
 
 static void nobody_exchanges(int line)

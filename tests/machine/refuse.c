@@ -371,6 +371,36 @@ static void not_implemented_assisted(void)
 	refuse_each(ENOSYS, true);
 }
 
+static const struct call *call_of(int number)
+{
+	for (size_t i = 0; i < CALLS; i++)
+		if (calls[i].number == number)
+			return &calls[i];
+	return NULL;
+}
+
+static char runtime[64];
+
+static void filtered_with_its_own_files(int line)
+{
+	setenv("UROCE_RUNTIME_DIR", runtime, 1);
+	filtered(line);
+}
+
+/* What answers a refused geteuid is nobody's number. */
+static void unknown_user_leaves_no_directory(void)
+{
+	char parent[] = "/tmp/uroce-refuse-XXXXXX";
+
+	CHECK(mkdtemp(parent));
+	snprintf(runtime, sizeof(runtime), "%s/files", parent);
+	refusal = EPERM;
+	refused = call_of(SYS_geteuid);
+	run_pair(filtered_with_its_own_files, unfiltered);
+	CHECK(rmdir(runtime) && errno == ENOENT);
+	CHECK_EQUAL(rmdir(parent), 0);
+}
+
 /* For refuse.sh: both ways of copying, with nothing else refused. */
 static void nothing_refused(void)
 {
@@ -381,9 +411,7 @@ static void copying_refused(void)
 {
 	refusal = EPERM;
 	assisted = true;
-	for (size_t i = 0; i < CALLS; i++)
-		if (calls[i].number == SYS_process_vm_readv)
-			refused = &calls[i];
+	refused = call_of(SYS_process_vm_readv);
 	run_pair(filtered, unfiltered);
 }
 
@@ -400,6 +428,7 @@ int main(int argc, char **argv)
 		{ "each_call_not_implemented", not_implemented },
 		{ "each_call_not_permitted_assisted", not_permitted_assisted },
 		{ "each_call_not_implemented_assisted", not_implemented_assisted },
+		{ "unknown_user_leaves_no_directory", unknown_user_leaves_no_directory },
 		{ "nothing_refused", nothing_refused },
 		{ "copying_refused", copying_refused },
 		{ "names", names },

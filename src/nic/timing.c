@@ -2,6 +2,7 @@
 /* When work is executed. See timing.h. */
 #include "nic/timing.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -24,14 +25,18 @@ bool timing_parse(const char *value, enum timing_mode *to, uint64_t *seed)
 		*to = TIMING_LATE;
 		return true;
 	}
-	if (strncmp(value, "random:", 7))
+	/* strtoull would take a sign, blanks, and what does not fit. */
+	if (strncmp(value, "random:", 7) || value[7] < '0' || value[7] > '9')
 		return false;
 
 	char *end;
+	int before = errno;
 
+	errno = 0;
 	*seed = strtoull(value + 7, &end, 0);
-	if (end == value + 7 || *end)
+	if (errno || *end)
 		return false;
+	errno = before;
 	*to = TIMING_RANDOM;
 	return true;
 }

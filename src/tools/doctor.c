@@ -39,9 +39,11 @@
 #include "tools/verbs.h"
 
 #define FEW_FILES 256
+#define STD_FILES 3
 #define OWN_FILES \
 	6 /* of a program with an open device, and of each process that it is connected to */
 #define PEER_FILES    4
+#define NEEDED_FILES  (STD_FILES + OWN_FILES + PEER_FILES)
 #define SEGMENT	      (16ull << 30) /* bytes of address space, and of a sparse file */
 #define SEGMENT_MIN   (128ull << 20)
 #define SPACE_PARTS   8 /* of a limit on address space, for a segment */
@@ -86,6 +88,19 @@ report(struct patient *patient, enum verdict verdict, const char *subject, const
 	if (action)
 		printf("%-8s %-14s   -> %s\n", "", "", action);
 	patient->problems += verdict == PROBLEM;
+}
+
+/* What to do about the errno of a call: a limit of this process is no filter. */
+static const char *action_for(int err, const char *otherwise)
+{
+	switch (err) {
+	case EMFILE:
+		return "see open files above";
+	case EFBIG:
+		return "see file size above";
+	default:
+		return otherwise;
+	}
 }
 
 /* The number in a file of one line, or -1. */
@@ -133,7 +148,7 @@ static int try_memfd(void)
 
 	if (fd < 0)
 		return errno;
-	if (ftruncate(fd, 1 << 20) || fallocate(fd, 0, 0, 1 << 20) ||
+	if (ftruncate(fd, 4096) || fallocate(fd, 0, 0, 4096) ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
 		err = errno;
 	close(fd);
@@ -146,8 +161,9 @@ static void check_shared_memory(struct patient *patient)
 
 	if (err)
 		report(patient, PROBLEM, "shared memory",
-		       "allow memfd_create in the seccomp profile of the container or service, "
-		       "and memory in its cgroup",
+		       action_for(err,
+				  "allow memfd_create in the seccomp profile of the container or "
+				  "service, and memory in its cgroup"),
 		       "memfd_create and fallocate: %s", strerror(err));
 	else
 		report(patient, OK, "shared memory", NULL, "memfd_create works");
@@ -188,8 +204,9 @@ static void check_file_size(struct patient *patient)
 		report(patient, OK, "file size", NULL, "room for a segment");
 	else
 		report(patient, limit.rlim_cur < SEGMENT_MIN ? PROBLEM : NOTE, "file size",
-		       "ulimit -f unlimited", "limited to %llu MiB; a segment takes %llu to %llu",
-		       (unsigned long long)limit.rlim_cur >> 20, SEGMENT_MIN >> 20, SEGMENT >> 20);
+		       "ulimit -f unlimited",
+		       "limited to %llu KiB; the segment of a program takes %llu to %llu MiB",
+		       (unsigned long long)limit.rlim_cur >> 10, SEGMENT_MIN >> 20, SEGMENT >> 20);
 }
 
 /* What the cgroup that we see allows, bytes; 0: no limit that matters. */
@@ -266,8 +283,9 @@ static int pass_descriptor(int from, int to)
 	    recvmsg(to, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) < 0)
 		return errno;
 	header = CMSG_FIRSTHDR(&message);
+	/* Without room for it the kernel drops it, and says no more. */
 	if (!header || header->cmsg_type != SCM_RIGHTS)
-		return EPERM;
+		return dup(from) < 0 ? errno : EPERM;
 	memcpy(&fd, CMSG_DATA(header), sizeof(int));
 	close(fd);
 	return 0;
@@ -302,7 +320,7 @@ static void check_sockets(struct patient *patient)
 
 	if (err)
 		report(patient, PROBLEM, "unix sockets",
-		       "allow abstract unix sockets (AppArmor, seccomp, Landlock)",
+		       action_for(err, "allow abstract unix sockets (AppArmor, seccomp, Landlock)"),
 		       "processes cannot meet: abstract sockets and passing descriptors: %s",
 		       strerror(err));
 	else
@@ -366,10 +384,11 @@ static void check_files(struct patient *patient)
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return;
 	if (limit.rlim_cur < FEW_FILES)
-		report(patient, NOTE, "open files", "ulimit -n 1024",
-		       "%llu descriptors only: a program takes %d, %d more for each process that it "
-		       "is connected to, and one for each event channel",
-		       (unsigned long long)limit.rlim_cur, OWN_FILES, PEER_FILES);
+		report(patient, limit.rlim_cur < NEEDED_FILES ? PROBLEM : NOTE, "open files",
+		       "ulimit -n 1024",
+		       "%llu descriptors only: a program has %d of its own at least, a device takes "
+		       "%d, each process that it is connected to %d, each event channel 1",
+		       (unsigned long long)limit.rlim_cur, STD_FILES, OWN_FILES, PEER_FILES);
 	else
 		report(patient, OK, "open files", NULL, "%llu descriptors",
 		       (unsigned long long)limit.rlim_cur);
@@ -395,7 +414,7 @@ static void check_addresses(struct patient *patient)
 	unsigned count = 0;
 
 	if (getifaddrs(&list)) {
-		report(patient, PROBLEM, "addresses", "allow netlink sockets",
+		report(patient, PROBLEM, "addresses", action_for(errno, "allow netlink sockets"),
 		       "cannot read the machine's addresses: %s", strerror(errno));
 		return;
 	}
@@ -452,16 +471,25 @@ static void check_clients(struct patient *patient)
 {
 	static const char *const clients[] = { "ibv_devices",  "ibv_devinfo", "ibv_rc_pingpong",
 					       "ib_write_lat", "ib_send_bw",  "qperf" };
-	unsigned found = 0, unfit = 0;
+	unsigned found = 0, asked = 0, unfit = 0;
 
 	for (size_t i = 0; i < sizeof(clients) / sizeof(clients[0]); i++) {
 		struct program program;
 		struct loading loading;
+		int err;
 
-		if (program_find(&program, clients[i]) || program.kind != PROGRAM_DYNAMIC ||
-		    program_loading(program.image, &patient->libs, false, &loading))
+		if (program_find(&program, clients[i]))
 			continue;
 		found++;
+		if (program.kind != PROGRAM_DYNAMIC)
+			continue;
+		err = program_loading(program.image, &patient->libs, false, &loading);
+		if (err) {
+			report(patient, NOTE, "programs", action_for(err, NULL),
+			       "cannot ask the loader about %s: %s", program.path, strerror(err));
+			return;
+		}
+		asked++;
 		if (!loading.missing[0])
 			continue;
 		unfit++;
@@ -472,10 +500,10 @@ static void check_clients(struct patient *patient)
 	if (!found)
 		report(patient, NOTE, "programs", "apt install ibverbs-utils perftest",
 		       "none of the usual RDMA programs is installed");
-	else if (!unfit)
+	else if (asked && !unfit)
 		report(patient, OK, "programs", NULL,
 		       "%u of the usual RDMA programs are installed, and find all that they need",
-		       found);
+		       asked);
 }
 
 /* Where the library writes what the kernel would show of a device in /sys: some programs read that. */
@@ -491,23 +519,56 @@ static void check_runtime_directory(struct patient *patient, const struct ibv_de
 		       device->ibdev_path);
 }
 
-/* The proof: a program's first two calls. */
+/* False if there is no device with these settings. */
+static bool check_settings(struct patient *patient)
+{
+	struct settings_fault fault;
+
+	if (settings_are_wrong(&fault)) {
+		report(patient, PROBLEM, "settings", fault.remedy, "%s", fault.what);
+		return false;
+	}
+	if (settings_name_absent_interfaces(&fault))
+		report(patient, NOTE, "settings", fault.remedy, "%s", fault.what);
+	return true;
+}
+
+static void check_port(struct patient *patient, const struct verbs *verbs,
+		       struct ibv_context *context)
+{
+	const char *name = verbs->get_device_name(context->device);
+	struct ibv_port_attr port;
+
+	if (!verbs_query_port(context, 1, &port) && port.state == IBV_PORT_ACTIVE)
+		report(patient, OK, "device", NULL, "%s opens", name);
+	else
+		report(patient, PROBLEM, "device",
+		       "give an interface of it an address and raise it (ip address, ip link), or "
+		       "name others in UROCE_DEVICES",
+		       "%s opens, but its port is down: no interface of it is up and has an address",
+		       name);
+}
+
+/* The proof: a program's first calls. */
 static void check_device(struct patient *patient)
 {
+	const char *mend = patient->problems ? "mend the problems above" : NULL;
 	struct verbs verbs;
 	struct ibv_device **list;
 	int count = 0;
 
+	if (!check_settings(patient))
+		return;
 	if (!verbs_load(&verbs, patient->libs.verbs, patient->name)) {
-		report(patient, PROBLEM, "device", "build or install uroce again",
+		report(patient, PROBLEM, "device", mend ? mend : "build or install uroce again",
 		       "the library cannot be loaded");
 		return;
 	}
+	if (!mend)
+		mend = "with VERBS_LOG_LEVEL=1 the library says what was refused";
 	list = verbs_list_devices(&verbs, &count, patient->name);
 	if (!list) {
-		report(patient, PROBLEM, "device",
-		       "mend the problems above, or UROCE_DEVICES and UROCE_PROFILE",
-		       "there is none");
+		report(patient, PROBLEM, "device", mend, "there is none");
 		return;
 	}
 	check_runtime_directory(patient, list[0]);
@@ -515,14 +576,12 @@ static void check_device(struct patient *patient)
 		struct ibv_context *context = verbs.open_device(list[i]);
 
 		if (!context) {
-			report(patient, PROBLEM, "device",
-			       "mend the problems above; with VERBS_LOG_LEVEL=1 the library says "
-			       "what was refused",
+			report(patient, PROBLEM, "device", action_for(errno, mend),
 			       "%s cannot be opened: %s", verbs.get_device_name(list[i]),
 			       strerror(errno));
 			continue;
 		}
-		report(patient, OK, "device", NULL, "%s opens", verbs.get_device_name(list[i]));
+		check_port(patient, &verbs, context);
 		verbs.close_device(context);
 	}
 	verbs.free_device_list(list);
@@ -532,10 +591,10 @@ int cmd_doctor(int argc, char **argv)
 {
 	static const struct argp argp = { .parser = parse, .doc = doc };
 	static void (*const checks[])(struct patient *) = {
-		check_kernel,	     check_cores,   check_shared_memory, check_address_space,
-		check_file_size,     check_memory,  check_threads,	 check_sockets,
-		check_memory_access, check_files,   check_userfaultfd,	 check_addresses,
-		check_confinement,   check_clients, check_device,
+		check_kernel,	   check_cores,		check_address_space, check_file_size,
+		check_files,	   check_shared_memory, check_memory,	     check_threads,
+		check_sockets,	   check_memory_access, check_userfaultfd,   check_addresses,
+		check_confinement, check_clients,	check_device,
 	};
 	struct patient patient = { .name = argv[0] };
 

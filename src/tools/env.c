@@ -85,7 +85,9 @@ int cmd_env(int argc, char **argv)
 		return 1;
 	}
 
-	/* An image has its own path: ours comes before what it is when it is built. */
+	/* An image has its own interfaces, and its own path: ours comes before what it is when it is built. */
+	if (!dockerfile)
+		settings_warn(name);
 	if (dockerfile)
 		print_docker_env("LD_LIBRARY_PATH", libs.dir,
 				 "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}");

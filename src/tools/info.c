@@ -205,11 +205,12 @@ static bool gather_devices(struct json_object *array, const struct libraries *li
 	bool complete = true;
 	int count;
 
-	if (!verbs_load(&verbs, libs->verbs, name))
+	if (!settings_check(name) || !verbs_load(&verbs, libs->verbs, name))
 		return false;
 	list = verbs_list_devices(&verbs, &count, name);
 	if (!list)
 		return false;
+	settings_warn(name);
 	for (int i = 0; i < count; i++) {
 		int err = gather_device(array, &verbs, list[i]);
 

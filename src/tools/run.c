@@ -29,7 +29,8 @@ static const char doc[] =
 	"\n"
 	"Programs that are statically linked, that gain privileges (setuid, setgid, file "
 	"capabilities), that are for another architecture, or that need a newer rdma-core's "
-	"libibverbs cannot be served.";
+	"libibverbs cannot be served. Programs that clear the environment (env -i, sudo) hide the "
+	"devices from what they start: put uroce run after them.";
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -192,6 +193,7 @@ int cmd_run(int argc, char **argv)
 		return status;
 	if (!sees_a_device(name, &libs))
 		return STATUS_FAILED;
+	settings_warn(name);
 	if (!preload)
 		preload = argument_needs_preload(argv + 1, &libs);
 	status = set_environment(name, &libs, preload);

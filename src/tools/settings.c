@@ -1,30 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The device's settings, which the library takes from environment variables: given as options of `run` and `env`, or
- * found in the environment. What is wrong is said here, because the programs that would meet it may say nothing.
+ * found in the environment. What is wrong is said here, because the programs that would meet it may say nothing. What is
+ * valid the library's own functions decide.
  */
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "nic/device_list.h"
+#include "nic/limits.h"
+#include "nic/timing.h"
 #include "tools/tools.h"
 
 const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_PROFILE", "UROCE_TIMING", NULL };
-
-/* "late", or "random:" and a seed of 64 bits, as the library reads them (nic/timing.h). */
-static bool timing_is_valid(const char *text)
-{
-	char *end;
-
-	if (!strcmp(text, "late"))
-		return true;
-	if (strncmp(text, "random:", 7) || text[7] < '0' || text[7] > '9')
-		return false;
-	errno = 0;
-	strtoull(text + 7, &end, 0);
-	return !errno && !*end;
-}
 
 static error_t set(struct argp_state *state, const char *variable, const char *value)
 {
@@ -70,12 +63,131 @@ static const struct argp_option options[] = {
 
 const struct argp settings_argp = { .options = options, .parser = parse };
 
-bool settings_check(const char *name)
+/* Adds to text, as far as there is room, what comes after "a, b". */
+static void add_name(char *text, size_t size, const char *name)
+{
+	size_t length = strlen(text);
+
+	snprintf(text + length, size - length, "%s%s", length ? ", " : "", name);
+}
+
+static bool profile_is_wrong(struct settings_fault *fault)
+{
+	char names[sizeof(fault->remedy) - 32] = "";
+
+	if (nic_limits())
+		return false;
+	for (const char *const *name = nic_profiles(); *name; name++)
+		add_name(names, sizeof(names), *name);
+	snprintf(fault->what, sizeof(fault->what), "UROCE_PROFILE: there is no profile '%.80s'",
+		 getenv("UROCE_PROFILE"));
+	snprintf(fault->remedy, sizeof(fault->remedy), "the profiles are %s", names);
+	return true;
+}
+
+static bool timing_is_wrong(struct settings_fault *fault)
 {
 	const char *timing = getenv("UROCE_TIMING");
+	enum timing_mode mode;
+	uint64_t seed;
 
-	if (!timing || !*timing || timing_is_valid(timing))
-		return true;
-	complain(name, "UROCE_TIMING is 'late' or 'random:SEED', not '%s'", timing);
+	if (timing_parse(timing, &mode, &seed))
+		return false;
+	snprintf(fault->what, sizeof(fault->what), "UROCE_TIMING: there is no timing '%.80s'",
+		 timing);
+	snprintf(fault->remedy, sizeof(fault->remedy),
+		 "it is 'late' or 'random:SEED', SEED a number from 0 to 18446744073709551615");
+	return true;
+}
+
+static bool devices_are_wrong(struct settings_fault *fault)
+{
+	struct device_list list;
+	char text[sizeof(fault->what) - 16];
+	int error = device_list_parse(&list, getenv("UROCE_DEVICES"), text, sizeof(text));
+
+	if (!error)
+		device_list_free(&list);
+	if (error != EINVAL)
+		return false;
+	snprintf(fault->what, sizeof(fault->what), "UROCE_DEVICES: %s", text);
+	snprintf(fault->remedy, sizeof(fault->remedy),
+		 "it is NAME or NAME:INTERFACE+INTERFACE..., several separated by commas");
+	return true;
+}
+
+bool settings_are_wrong(struct settings_fault *fault)
+{
+	return profile_is_wrong(fault) || timing_is_wrong(fault) || devices_are_wrong(fault);
+}
+
+/* By the names that a GID table is made from: with addresses these may be others than the kernel's. */
+static bool interface_exists(const struct ifaddrs *host, const char *name)
+{
+	for (; host; host = host->ifa_next)
+		if (!strcmp(host->ifa_name, name))
+			return true;
 	return false;
+}
+
+/* Adds "'nope' (of device 'a')" for each interface that is not there. */
+static void add_absent(char *text, size_t size, const struct device_list *list,
+		       const struct ifaddrs *host)
+{
+	char one[160];
+
+	for (unsigned i = 0; i < list->count; i++) {
+		const struct device_entry *entry = &list->entries[i];
+
+		for (const char **name = entry->interfaces; name && *name; name++) {
+			if (interface_exists(host, *name))
+				continue;
+			snprintf(one, sizeof(one), "'%s' (of device '%s')", *name, entry->name);
+			add_name(text, size, one);
+		}
+	}
+}
+
+bool settings_name_absent_interfaces(struct settings_fault *fault)
+{
+	char absent[sizeof(fault->what) - 48] = "", present[sizeof(fault->remedy) - 32] = "";
+	struct if_nameindex *interfaces;
+	struct device_list list;
+	struct ifaddrs *host;
+
+	if (getifaddrs(&host))
+		return false;
+	if (!device_list_parse(&list, getenv("UROCE_DEVICES"), absent, sizeof(absent))) {
+		add_absent(absent, sizeof(absent), &list, host);
+		device_list_free(&list);
+	}
+	freeifaddrs(host);
+	if (!*absent)
+		return false;
+	interfaces = if_nameindex();
+	for (struct if_nameindex *at = interfaces; at && at->if_name; at++)
+		add_name(present, sizeof(present), at->if_name);
+	if_freenameindex(interfaces);
+	snprintf(fault->what, sizeof(fault->what), "UROCE_DEVICES: there is no interface %s",
+		 absent);
+	snprintf(fault->remedy, sizeof(fault->remedy), "the interfaces are %s", present);
+	return true;
+}
+
+bool settings_check(const char *name)
+{
+	struct settings_fault fault;
+
+	if (!settings_are_wrong(&fault))
+		return true;
+	complain(name, "%s; %s", fault.what, fault.remedy);
+	return false;
+}
+
+void settings_warn(const char *name)
+{
+	struct settings_fault fault;
+
+	if (settings_name_absent_interfaces(&fault))
+		complain(name, "%s; %s", fault.what, fault.remedy);
 }

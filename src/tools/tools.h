@@ -22,8 +22,24 @@ void complain(const char *name, const char *format, ...) __attribute__((format(p
 /* settings.c: --devices, --profile and --timing, for use as an argp child. Sets UROCE_* in our own environment. */
 extern const struct argp settings_argp;
 
-/* False after one line on stderr if a setting, whoever made it, cannot be meant. */
+/* Both in words that follow "; " or stand alone. */
+struct settings_fault {
+	char what[384];	  /* the variable, and which part of it is wrong */
+	char remedy[256]; /* what it may be */
+};
+
+/* Whether a setting, whoever made it, leaves programs without a device; then fault is filled in. */
+bool settings_are_wrong(struct settings_fault *fault);
+
+/* Whether UROCE_DEVICES, not wrong, names interfaces that this machine does not have, which give a device no address;
+ * then fault is filled in. */
+bool settings_name_absent_interfaces(struct settings_fault *fault);
+
+/* False after one line on stderr if the settings are wrong. */
 bool settings_check(const char *name);
+
+/* One line on stderr if interfaces are absent. */
+void settings_warn(const char *name);
 
 /* The names of the variables that settings_argp sets, NULL at the end. */
 extern const char *const settings_variables[];

@@ -40,15 +40,13 @@ bool verbs_load(struct verbs *verbs, const char *path, const char *name)
 struct ibv_device **verbs_list_devices(const struct verbs *verbs, int *count, const char *name)
 {
 	struct ibv_device **list;
-	const char *devices = getenv("UROCE_DEVICES"), *profile = getenv("UROCE_PROFILE");
 
 	errno = 0;
 	list = verbs->get_device_list(count);
 	if (list && *count)
 		return list;
-	complain(name, "a program would see no device: %s (UROCE_DEVICES=%s UROCE_PROFILE=%s)",
-		 errno ? strerror(errno) : "the library's list is empty", devices ? devices : "",
-		 profile ? profile : "");
+	complain(name, "a program would see no device: %s",
+		 errno ? strerror(errno) : "the library's list is empty");
 	if (list)
 		verbs->free_device_list(list);
 	return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Our libibverbs.so.1 as a program sees it: loaded by its path and called through the versions that programs bind to.
- * The command is not linked to it, so that `run` and `env` do not load it.
+ * The command is not linked to it, so that `env` does not load it.
  */
 #ifndef UROCE_TOOLS_VERBS_H
 #define UROCE_TOOLS_VERBS_H

@@ -2,16 +2,15 @@
 /*
  * The devices of this process: which there are, what they are called, whose addresses they have.
  *
- * UROCE_DEVICES names them: a list of name[:interface[+interface...]] separated by commas, as in
- * "uroce0:eth0+eth1,uroce1:lo". A device has the addresses of its interfaces, or of all interfaces when none is named.
- * Without the variable there is uroce0 with all of them. Settings that make no sense leave no device and EINVAL.
+ * UROCE_DEVICES names them (nic/device_list.h). A device has the addresses of its interfaces, or of all interfaces when
+ * none is named. Without the variable there is uroce0 with all of them. Settings that make no sense leave no device and
+ * EINVAL, and a line in the log (log.c).
  *
  * Devices are made once and stay, so that a pointer from one list is good in the next. Their GID tables follow the host
  * until a context is opened, and stand still while one is open.
  */
 #include "verbs/verbs.h"
 
-#include <ctype.h>
 #include <endian.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -21,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "nic/device_list.h"
 #include "nic/timing.h"
 
 EXPORT(get_device_list, 1.1);
@@ -33,8 +33,8 @@ static struct {
 	pthread_mutex_t lock;
 	struct verbs_device *list;
 	unsigned count;
-	char *text; /* the setting, cut into the names that list points to */
-	int error;  /* of making them; the settings do not get better */
+	struct device_list settings; /* which list points into */
+	int error;		     /* of making them; the settings do not get better */
 } devices = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void lock_devices(void)
@@ -52,81 +52,29 @@ static void watch_fork(void)
 	pthread_atfork(lock_devices, unlock_devices, unlock_devices);
 }
 
-/* A name becomes a file's name. */
-static bool name_is_valid(const char *name)
-{
-	if (!*name || *name == '.' || strlen(name) >= sizeof(((struct ibv_device *)0)->name))
-		return false;
-	for (; *name; name++)
-		if (!isalnum((unsigned char)*name) && !strchr("_-.", *name))
-			return false;
-	return true;
-}
-
-/* Cuts "eth0+eth1" into names, NULL at the end; they stay part of text. NULL when one is none, or without memory. */
-static const char **parse_interfaces(char *text)
-{
-	unsigned count = 0;
-	const char **interfaces = calloc(strlen(text) + 2, sizeof(*interfaces));
-
-	for (char *name; interfaces && (name = strsep(&text, "+"));) {
-		if (!*name || strlen(name) >= IF_NAMESIZE) {
-			free(interfaces);
-			return NULL;
-		}
-		interfaces[count++] = name;
-	}
-	return interfaces;
-}
-
-static bool parse_device(char *text, struct verbs_device *device)
-{
-	char *name = strsep(&text, ":");
-
-	if (!name_is_valid(name))
-		return false;
-	strcpy(device->dev.name, name);
-	for (unsigned i = 0; i < device->index; i++)
-		if (!strcmp(device[-1 - (int)i].dev.name, name))
-			return false;
-	if (text)
-		device->interfaces = parse_interfaces(text);
-	return !text || device->interfaces;
-}
-
-static void free_devices(struct verbs_device *list, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++)
-		free(list[i].interfaces);
-	free(list);
-}
-
-/* Fills devices. The text stays allocated: they point into it. */
+/* Fills devices. The settings stay: they hold the names of interfaces. */
 static int parse_devices(const char *setting)
 {
-	char *text = strdup(setting), *rest = text;
-	unsigned room = 1;
+	struct device_list settings;
+	char fault[256];
+	int error = device_list_parse(&settings, setting, fault, sizeof(fault));
 
-	if (!text)
-		return ENOMEM;
-	for (const char *c = text; *c; c++)
-		room += *c == ',';
-	struct verbs_device *list = calloc(room, sizeof(*list));
-	int error = list ? 0 : ENOMEM;
-
-	for (unsigned i = 0; !error && i < room; i++) {
-		list[i].index = i;
-		if (!parse_device(strsep(&rest, ","), &list[i]))
-			error = EINVAL;
-	}
-	if (error) {
-		free_devices(list, list ? room : 0);
-		free(text);
+	if (error == EINVAL)
+		verbs_log_error("UROCE_DEVICES: %s", fault);
+	if (error)
 		return error;
+	devices.list = calloc(settings.count, sizeof(*devices.list));
+	if (!devices.list) {
+		device_list_free(&settings);
+		return ENOMEM;
 	}
-	devices.text = text;
-	devices.list = list;
-	devices.count = room;
+	devices.settings = settings;
+	devices.count = settings.count;
+	for (unsigned i = 0; i < devices.count; i++) {
+		devices.list[i].index = i;
+		strcpy(devices.list[i].dev.name, settings.entries[i].name);
+		devices.list[i].interfaces = settings.entries[i].interfaces;
+	}
 	return 0;
 }
 
@@ -202,16 +150,21 @@ static int refresh(struct verbs_device *device)
 
 static int make_devices(void)
 {
-	const char *setting = getenv("UROCE_DEVICES");
-	int error;
-
+	const char *timing = getenv("UROCE_TIMING");
 	enum timing_mode mode;
 	uint64_t seed;
+	int error;
 
 	/* A program that thinks it ran with unkind timing, or a real card's limits, and did not. */
-	if (!nic_limits() || !timing_parse(getenv("UROCE_TIMING"), &mode, &seed))
+	if (!nic_limits()) {
+		verbs_log_error("UROCE_PROFILE: there is no profile '%s'", getenv("UROCE_PROFILE"));
 		return EINVAL;
-	error = parse_devices(setting && *setting ? setting : "uroce0");
+	}
+	if (!timing_parse(timing, &mode, &seed)) {
+		verbs_log_error("UROCE_TIMING: '%s' is not understood", timing);
+		return EINVAL;
+	}
+	error = parse_devices(getenv("UROCE_DEVICES"));
 	if (error)
 		return error;
 	for (unsigned i = 0; i < devices.count; i++) {

@@ -46,6 +46,28 @@ refused() {
 	grep -q "$words" err || fail "$*: no '$words' in: $(cat err)"
 }
 
+# wrong_settings STATUS COMMAND...: the command of uroce refuses each that is wrong, names it and says what is valid.
+wrong_settings() {
+	wrong_status=$1
+	shift
+	long=$(printf '%064d' 0)
+	while read -r setting words; do
+		export "$setting"
+		refused "$wrong_status" "${setting%%=*}: .*$words" "$uroce" "$@"
+		unset "${setting%%=*}"
+	done <<-END
+		UROCE_PROFILE=no-such-card no profile 'no-such-card'; .*connectx-3, connectx-5, connectx-6, e810, rxe$
+		UROCE_TIMING=early no timing 'early'; it is 'late' or 'random:SEED'
+		UROCE_TIMING=random:-1 no timing 'random:-1'; it is 'late' or 'random:SEED'
+		UROCE_DEVICES=a,b/c '.*b/c' is no device's name, .*; it is NAME or NAME:INTERFACE+INTERFACE
+		UROCE_DEVICES=a, '' is no device's name, .*; it is NAME or NAME:INTERFACE+INTERFACE
+		UROCE_DEVICES=$long '$long' is no device's name, which is 1 to 63
+		UROCE_DEVICES=a,b,a device 'a' is named twice; it is NAME or NAME:INTERFACE+INTERFACE
+		UROCE_DEVICES=a:lo+ '' is no interface's name (of device 'a'), .*; it is NAME or NAME:INTERFACE
+		UROCE_DEVICES=a:lo,b:a-name-of-16-long 'a-name-of-16-long' is no interface's name (of device 'b')
+	END
+}
+
 # A copy of the command and its library, laid out as they are installed under $1.
 install_in() {
 	mkdir -p "$1/bin" "$1/lib/uroce"

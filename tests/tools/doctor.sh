@@ -14,6 +14,25 @@ few_descriptors_are_noted() {
 	grep -q '^note *open files *100 descriptors' out || fail "$(cat out)"
 }
 
+# says ITEM ACTION: the item is a problem, and the line below it says what to do.
+says() {
+	grep -A1 "^problem *$1" out | grep -q -- "-> .*$2" || fail "no '$1' with '$2' in: $(cat out)"
+}
+
+too_few_descriptors_are_the_problem() {
+	for limit in 4 5 6 7 8; do
+		(
+			# What the test was started with counts too.
+			exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
+			ulimit -S -n $limit
+			exec "$uroce" doctor
+		) >out || :
+		says "open files *$limit descriptors only" 'ulimit -n 1024'
+		says 'device *uroce0 cannot be opened: Too many open files' 'see open files above'
+		if grep -e '-> allow' -e '-> apt' out; then fail "misleading with $limit: $(cat out)"; fi
+	done
+}
+
 little_address_space_is_noted() {
 	ulimit -S -v 2097152
 	"$uroce" doctor >out || :
@@ -21,10 +40,28 @@ little_address_space_is_noted() {
 }
 
 files_too_small_for_a_segment_are_a_problem() {
-	ulimit -S -f 1000
+	# In blocks of 512 bytes; the output goes to a file too.
+	ulimit -S -f 200
 	status 1 "$uroce" doctor
-	grep -q '^problem *file size *limited to' out || fail "$(cat out)"
-	grep -q '^problem *device *uroce0 cannot be opened: File too large' out || fail "$(cat out)"
+	says 'file size *limited to 100 KiB' 'ulimit -f unlimited'
+	says 'device *uroce0 cannot be opened: File too large' 'see file size above'
+	same "last line" '2 problems: programs will not run until mended.' "$(tail -n1 out)"
+}
+
+wrong_setting_is_the_problem() {
+	UROCE_PROFILE=no-such-card status 1 "$uroce" doctor
+	says "settings *UROCE_PROFILE: there is no profile 'no-such-card'" 'connectx-3, connectx-5'
+	same "last line" '1 problem: programs will not run until mended.' "$(tail -n1 out)"
+	UROCE_DEVICES=a:lo,a status 1 "$uroce" doctor
+	says "settings *UROCE_DEVICES: device 'a' is named twice" 'NAME:INTERFACE'
+}
+
+absent_interface_is_said() {
+	UROCE_DEVICES=a:nope status 1 "$uroce" doctor
+	grep -q "^note *settings *UROCE_DEVICES: there is no interface 'nope' (of device 'a')" out || fail "$(cat out)"
+	says 'device *a opens, but its port is down' 'UROCE_DEVICES'
+	UROCE_DEVICES=a:lo+nope status 0 "$uroce" doctor
+	grep -q "^note *settings .*'nope'" out || fail "$(cat out)"
 }
 
 unusable_runtime_directory_is_noted() {

@@ -49,4 +49,18 @@ device_is_shown_as_a_program_sees_it() {
 	grep -q 'GID   0 ' out || fail "no GID 0: $(cat out)"
 }
 
+wrong_setting_is_said() {
+	UROCE_PROFILE=no-such-card status 1 "$uroce" info
+	same "lines on stderr" 1 "$(wc -l <err)"
+	grep -q "UROCE_PROFILE: there is no profile 'no-such-card'; .*connectx-3" err || fail "$(cat err)"
+	grep -q '^processes' out || fail "$(cat out)"
+}
+
+absent_interface_is_said() {
+	UROCE_DEVICES=a:nope status 0 "$uroce" info
+	same "lines on stderr" 1 "$(wc -l <err)"
+	grep -q "no interface 'nope' (of device 'a'); the interfaces are .*lo" err || fail "$(cat err)"
+	grep -q 'port 1: down' out || fail "$(cat out)"
+}
+
 run_case "$@"

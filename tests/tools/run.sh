@@ -99,10 +99,10 @@ static_program_is_refused() {
 	status 0 "$uroce" run -- test -x "$HERE/static_program"
 }
 
-# Runs the rest as somebody else than root, and than the owner of what root made.
+# Runs the rest as somebody else than root, and than the owner of what root made. Nothing of his stays in /dev/shm.
 as_somebody() {
 	if [ "$(id -u)" = 0 ]; then
-		setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+		UROCE_RUNTIME_DIR=$work/none setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 	else
 		"$@"
 	fi
@@ -190,10 +190,19 @@ settings_reach_the_program() {
 	same settings 'random:18446744073709551615 a,b:lo rxe' "$(cat out)"
 }
 
-settings_that_leave_no_device_are_refused() {
-	refused 125 'see no device.*UROCE_PROFILE=no-such-card' \
-		"$uroce" run --profile=no-such-card -- ibv_devices
-	refused 125 'see no device.*UROCE_DEVICES=,' "$uroce" run --devices=, -- ibv_devices
+wrong_settings_are_refused() {
+	wrong_settings 125 run -- ibv_devices
+}
+
+absent_interface_is_said_and_the_program_runs() {
+	status 3 "$uroce" run --devices=a:lo,b:lo+nope,c:nada -- sh -c 'exit 3'
+	same "lines on stderr" 1 "$(wc -l <err)"
+	grep -q "no interface 'nope' (of device 'b'), 'nada' (of device 'c'); the interfaces are .*lo" err ||
+		fail "$(cat err)"
+	status 0 "$uroce" run --devices=a:nope -- ibv_devinfo
+	grep -q PORT_DOWN out || fail "$(cat out)"
+	status 0 "$uroce" run --devices=a:lo,b -- true
+	[ ! -s err ] || fail "$(cat err)"
 }
 
 wrong_timing_is_refused() {

@@ -45,7 +45,9 @@ static void timing_settings_are_understood_or_refused(void **state)
 	assert_true(timing_parse("random:0x10", &mode, &seed));
 	assert_int_equal(seed, 16);
 	for (const char **wrong = (const char *[]){ "random", "random:", "random:x", "random:1x",
-						    "LATE", "late ", "prompt", NULL };
+						    "random:-1", "random: 1",
+						    "random:18446744073709551616", "LATE", "late ",
+						    "prompt", NULL };
 	     *wrong; wrong++) {
 		assert_false(timing_parse(*wrong, &mode, &seed));
 		assert_int_equal(mode, TIMING_PROMPT);

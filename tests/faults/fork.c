@@ -395,7 +395,7 @@ static void child_that_outlives_its_parent_does_not_hold_its_place(void)
 
 /* An executed program finds nothing of ours among its descriptors. */
 static char *const look[] = { "sh", "-c",
-			      "! ls -l /proc/self/fd | grep -e uroce -e eventpoll -e eventfd",
+			      "! ls -l /proc/self/fd | grep -e memfd: -e socket: -e eventpoll -e eventfd",
 			      NULL };
 
 static void executed_programs_inherit_no_descriptors(void)

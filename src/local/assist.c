@@ -253,7 +253,7 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 		return;
 	crash_point(ASK_SERVING);
 	/* A visit like the initiator's own: whoever takes the region or the QP back waits for it. */
-	while (!(visit = visit_enter(nic, nic->seg->hdr.primary_slot)))
+	while (!(visit = visit_enter(nic, nic->seg)))
 		sched_yield();
 	answer->status = is_admitted(nic, message) ? CAUSE_NONE : CAUSE_PEER_QP_STATE;
 	for (uint32_t i = 0; i < message->count && !answer->status; i++) {

@@ -359,7 +359,7 @@ static enum transport_outcome walk(struct walk *w, uint64_t *budget)
 	if (w->qp->type == IBV_QPT_UD)
 		grh_write(ts->grh, &w->wqe->ah, w->wqe->length);
 
-	struct seg_visit *here = visit_enter(nic, ts->peer->primary_slot);
+	struct seg_visit *here = visit_enter(nic, ts->peer->visitor.seg);
 
 	if (!here)
 		return walk_wait(w, nic_now() + BUSY_POLL);

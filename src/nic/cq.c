@@ -183,8 +183,8 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 		table_free(&nic->cqs, cq->index);
 		return ENOMEM;
 	}
-	pthread_mutex_init(&cq->lock, NULL);
-	pthread_mutex_init(&cq->ring_lock, NULL);
+	nic_lock_init(&cq->lock);
+	nic_lock_init(&cq->ring_lock);
 	cq->ring = seg_at(nic->seg, ring);
 	cq->channel = channel;
 	list_init(&cq->of_channel);
@@ -196,6 +196,7 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 	atomic_store(&cq->shared->arm, NIC_ARM_NONE);
 	atomic_store(&cq->shared->error, 0);
 	atomic_store(&cq->shared->overflows, 0);
+	atomic_store(&cq->shared->timestamps, 0);
 	atomic_store(&cq->shared->ring, ring);
 	atomic_store_explicit(&nic->cqs.objects[cq->index], cq, memory_order_release);
 	return 0;
@@ -230,8 +231,6 @@ int nic_cq_destroy(struct nic_cq *cq)
 	}
 	if (cq->channel)
 		nic_channel_forget(cq->channel, cq);
-	pthread_mutex_destroy(&cq->lock);
-	pthread_mutex_destroy(&cq->ring_lock);
 	return 0;
 }
 
@@ -304,20 +303,22 @@ void nic_cq_begin(struct nic_cq *cq)
 		requester_run_for(cq);
 }
 
-/* The next word to consume; 0 when there is none. Skips what was taken away, follows a resize. Ring
- * lock held. */
-static uint64_t next_word(struct nic_cq *cq)
+/* The oldest completion, and the word that refers to it; NULL when there is none. Skips what was taken
+ * away, follows a resize. Ring lock held. */
+static const struct nic_cqe *next_cqe(struct nic_cq *cq, uint64_t *word_of)
 {
 	for (;;) {
 		uint64_t word =
 			atomic_load_explicit(ring_word(cq->ring, cq->head), memory_order_acquire);
+		const struct nic_cqe *cqe;
 
+		*word_of = word;
 		if (word_lap(word) != ring_lap(cq->ring, cq->head))
-			return 0;
-		if (word_kind(word) != NIC_REF_EMPTY && dereference(cq->nic, word))
-			return word;
+			return NULL;
+		if (word_kind(word) != NIC_REF_EMPTY && (cqe = dereference(cq->nic, word)))
+			return cqe;
 		if (word == free_word(cq->ring, cq->head))
-			return 0;
+			return NULL;
 		if (word_kind(word) == NIC_REF_EMPTY && (word & SLOT_MASK) == EMPTY_MOVED) {
 			struct seg_cq_ring *old = cq->ring;
 
@@ -330,59 +331,59 @@ static uint64_t next_word(struct nic_cq *cq)
 	}
 }
 
-/* Ring lock held: who destroys a queue takes its completions away under it, before it frees what
- * they refer to. */
-static bool take(struct nic_cq *cq, struct nic_cqe *cqe)
+/* Ends with a completion that was read. Ring lock held, since it was found: who destroys a queue takes
+ * its completions away under it, before it frees what they refer to. */
+static void consume(struct nic_cq *cq, uint64_t word)
 {
-	uint64_t word = next_word(cq);
-
-	if (!word)
-		return false;
-	*cqe = *dereference(cq->nic, word);
 	give_back(cq->nic, word);
 	advance(cq);
-	return true;
 }
 
-bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
+bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *taken)
 {
-	pthread_mutex_lock(&cq->ring_lock);
-	bool taken = take(cq, cqe);
+	const struct nic_cqe *cqe;
+	uint64_t word;
 
-	pthread_mutex_unlock(&cq->ring_lock);
-	return taken;
+	nic_lock(&cq->ring_lock);
+	cqe = next_cqe(cq, &word);
+	if (cqe) {
+		*taken = *cqe;
+		consume(cq, word);
+	}
+	nic_unlock(&cq->ring_lock);
+	return cqe;
 }
 
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 {
-	struct nic_cqe cqe;
+	const struct nic_cqe *cqe;
+	uint64_t word;
 	int got = 0;
 
 	if (nic_is_orphan(cq->nic)) {
 		errno = EIO;
 		return -1;
 	}
-	pthread_mutex_lock(&cq->lock);
 	nic_cq_begin(cq);
-	pthread_mutex_lock(&cq->ring_lock);
-	for (; got < n && take(cq, &cqe); got++) {
+	nic_lock(&cq->ring_lock);
+	for (; got < n && (cqe = next_cqe(cq, &word)); got++) {
 		wc[got] = (struct ibv_wc){
-			.wr_id = cqe.wr_id,
-			.status = cqe.status,
-			.opcode = cqe.opcode,
-			.vendor_err = cqe.vendor_err,
-			.byte_len = cqe.byte_len,
-			.imm_data = cqe.imm_data,
-			.qp_num = cqe.qp_num,
-			.src_qp = cqe.src_qp,
-			.wc_flags = cqe.wc_flags,
-			.slid = cqe.slid,
-			.sl = cqe.sl,
-			.dlid_path_bits = cqe.dlid_path_bits,
+			.wr_id = cqe->wr_id,
+			.status = cqe->status,
+			.opcode = cqe->opcode,
+			.vendor_err = cqe->vendor_err,
+			.byte_len = cqe->byte_len,
+			.imm_data = cqe->imm_data,
+			.qp_num = cqe->qp_num,
+			.src_qp = cqe->src_qp,
+			.wc_flags = cqe->wc_flags,
+			.slid = cqe->slid,
+			.sl = cqe->sl,
+			.dlid_path_bits = cqe->dlid_path_bits,
 		};
+		consume(cq, word);
 	}
-	pthread_mutex_unlock(&cq->ring_lock);
-	pthread_mutex_unlock(&cq->lock);
+	nic_unlock(&cq->ring_lock);
 	spin_polled(got);
 	return got;
 }
@@ -463,18 +464,18 @@ void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, ui
 {
 	struct of_queue match = { .nic = cq->nic, .kind = kind, .index = index, .qpn = qpn };
 
-	pthread_mutex_lock(&cq->ring_lock);
+	nic_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
-	pthread_mutex_unlock(&cq->ring_lock);
+	nic_unlock(&cq->ring_lock);
 }
 
 void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen)
 {
 	struct of_queue match = { .kind = kind, .index = index, .seen = seen };
 
-	pthread_mutex_lock(&cq->ring_lock);
+	nic_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
-	pthread_mutex_unlock(&cq->ring_lock);
+	nic_unlock(&cq->ring_lock);
 }
 
 static void count_word(_Atomic uint64_t *at, uint64_t word, void *arg)
@@ -501,11 +502,12 @@ static void seal(struct seg_cq_ring *ring)
 int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 {
 	uint32_t queued = 0, capacity;
+	uint64_t word;
 	int error = 0;
 
 	if (nic_is_orphan(cq->nic))
 		return EIO;
-	pthread_mutex_lock(&cq->ring_lock);
+	nic_lock(&cq->ring_lock);
 	for_each_word(cq, count_word, &queued);
 
 	uint64_t offset = queued > cqe ? 0 : ring_create(cq->nic, cqe, &capacity);
@@ -530,9 +532,9 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 		atomic_store(&cq->shared->ring, offset);
 		cq->capacity = capacity;
 		/* Follow at once if nothing is queued, so that destroying finds a single ring. */
-		next_word(cq);
+		next_cqe(cq, &word);
 	}
-	pthread_mutex_unlock(&cq->ring_lock);
+	nic_unlock(&cq->ring_lock);
 	return error;
 }
 
@@ -544,7 +546,7 @@ enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32
 	struct seg_visit *visit;
 
 	/* A resize frees the old ring when no visit is left. */
-	while (!(visit = visit_enter(nic, nic->seg->hdr.primary_slot)))
+	while (!(visit = visit_enter(nic, nic->seg)))
 		sched_yield();
 	enum cq_publish result = cq_publish(nic->seg, cq->index, kind, index, slot, solicited);
 
@@ -559,10 +561,12 @@ enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32
 
 void nic_cq_refire(struct nic_cq *cq)
 {
-	pthread_mutex_lock(&cq->ring_lock);
-	bool queued = next_word(cq);
+	uint64_t word;
 
-	pthread_mutex_unlock(&cq->ring_lock);
+	nic_lock(&cq->ring_lock);
+	bool queued = next_cqe(cq, &word);
+
+	nic_unlock(&cq->ring_lock);
 	if (queued)
 		fire(cq->shared, true);
 	nic_cq_attend(cq);

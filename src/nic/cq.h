@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Completion queues. The ring protocol is described in nic/layout.h and docs/protocols.md: anybody
- * publishes by one CAS, the owner's threads consume under nic_cq.lock.
+ * publishes by one CAS, the owner's threads consume under nic_cq.ring_lock.
  */
 #ifndef UROCE_NIC_CQ_H
 #define UROCE_NIC_CQ_H
 
-#include <pthread.h>
-
 #include "nic/event.h"
+#include "nic/lock.h"
 #include "nic/nic.h"
 
 struct nic_cq {
@@ -20,12 +19,10 @@ struct nic_cq {
 	struct nic_event_queue
 		*events; /* of its context; set by the verbs face before the first QP uses the CQ */
 
-	pthread_mutex_t
-		/* consumers: the extended API holds it while the program looks at a completion */
-		lock;
-	pthread_mutex_t
-		/* the next two; nothing is waited for under it but what is a leaf itself */
-		ring_lock;
+	/* the extended API holds it while the program looks at a completion */
+	struct nic_lock lock;
+	/* the next two; nothing is waited for under it but what is a leaf itself */
+	struct nic_lock ring_lock;
 	struct seg_cq_ring *ring; /* being consumed */
 	uint64_t head;		  /* next position in ring */
 
@@ -53,7 +50,7 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe);
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc);
 
 /*
- * Polling one by one, for the extended API; the caller holds nic_cq.lock from begin to end. begin
+ * Polling one by one; the extended API holds nic_cq.lock from begin to end. begin
  * makes progress: what deferred work completes here. take takes the oldest completion and gives its
  * WQE back, so that the program can post anew while it looks at it; false when there is none.
  */
@@ -76,6 +73,12 @@ enum cq_publish {
 };
 enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, enum nic_ref_kind kind,
 			   uint32_t index, uint32_t slot, bool solicited);
+
+/* The timestamp of a completion in a CQ, if it asks for one. */
+static inline uint64_t cq_timestamp(const struct seg_cq *cq)
+{
+	return atomic_load_explicit(&cq->timestamps, memory_order_relaxed) ? nic_wall_clock() : 0;
+}
 
 /* Owner: the same for our own CQ, outside of a visit; tells whom it concerns. */
 enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index,

@@ -26,7 +26,7 @@
 #include "observe/cause.h"
 #include "observe/counters.h"
 
-#define NIC_LAYOUT_VERSION 2
+#define NIC_LAYOUT_VERSION 3
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -54,7 +54,7 @@
  * before its reference is published in the CQ. Read by the CQ's consumer only. */
 struct nic_cqe {
 	uint64_t wr_id;
-	uint64_t timestamp; /* CLOCK_REALTIME, ns */
+	uint64_t timestamp; /* CLOCK_REALTIME, ns; 0 in a CQ that does not ask for them */
 	uint32_t status;    /* enum ibv_wc_status */
 	uint32_t opcode;    /* enum ibv_wc_opcode */
 	uint32_t byte_len;
@@ -99,19 +99,19 @@ enum nic_fifo_state {
 };
 
 struct seg_rq {
-	nic_aligned _Atomic uint64_t
-		head; /* initiators: next position to take; advanced by anyone past TAKEN words */
-	nic_aligned _Atomic uint64_t
-		tail;	 /* owner: next position to post; release after the FIFO word */
-	uint64_t fifo;	 /* owner, at creation: offset of the words */
-	uint64_t slots;	 /* owner, at creation: offset of the WQEs */
-	uint32_t stride; /* bytes from WQE to WQE */
+	nic_aligned uint64_t fifo; /* owner, at creation: offset of the words */
+	uint64_t slots;		   /* owner, at creation: offset of the WQEs */
+	uint32_t stride;	   /* bytes from WQE to WQE */
 	uint32_t max_sge;
 	uint32_t log2;
 	/* SRQ: owner arms it; the initiator that falls below it turns it into NIC_LIMIT_FIRED by
 	 * CAS and tells the owner, as does everyone who finds it fired; the owner takes that by
 	 * CAS. */
 	_Atomic uint32_t limit;
+	/* Initiators: next position to take; advanced by anyone past TAKEN words. */
+	nic_aligned _Atomic uint64_t head;
+	/* Owner: next position to post; release after the FIFO word. */
+	nic_aligned _Atomic uint64_t tail;
 };
 
 #define NIC_LIMIT_FIRED (1u << 31)
@@ -138,14 +138,13 @@ static inline uint32_t nic_qp_life(uint64_t state)
 
 struct seg_qp {
 	nic_aligned _Atomic uint64_t state;
+	/* To rq, where nothing else is said: written by the owner before the state that makes it
+	 * matter is stored (release). */
 	uint32_t qpn;
-	/* From here to rq: written by the owner before the state that makes it matter is stored
-	 * (release). */
 	uint32_t pd;
 	uint32_t recv_cq;
 	int32_t srq; /* index, or -1 */
 	uint32_t dest_qpn;
-	union ibv_gid sgid, dgid;
 	uint32_t path_mtu; /* bytes */
 	uint32_t qkey;
 	uint32_t max_dest_rd_atomic;
@@ -153,9 +152,11 @@ struct seg_qp {
 	_Atomic uint32_t min_rnr_timer; /* code, specification table 45 */
 	_Atomic uint64_t
 		peer_instance; /* the life of the process that owns dest_qpn; 0 while unknown */
-	/* Responder state, written by the one initiator that is connected. */
-	_Atomic uint32_t epsn;
+	/* Responder state, written by the one initiator that is connected: a line of its own, since
+	 * the owner looks at its state whenever it posts. */
+	nic_aligned _Atomic uint32_t epsn;
 	_Atomic uint64_t drops; /* UC and UD messages dropped, by any initiator */
+	union ibv_gid sgid, dgid;
 	struct seg_rq rq;
 };
 
@@ -193,8 +194,9 @@ struct seg_cq {
 		ring; /* owner: offset of the current ring, 0 when the CQ does not exist */
 	_Atomic uint32_t
 		arm; /* owner arms; initiators turn armed into FIRED by CAS; owner takes FIRED */
-	_Atomic uint32_t error;	    /* initiators or owner: 1 after an overflow */
-	_Atomic uint64_t overflows; /* completions lost, by anyone */
+	_Atomic uint32_t error;	     /* initiators or owner: 1 after an overflow */
+	_Atomic uint32_t timestamps; /* owner, at creation: completions carry one */
+	_Atomic uint64_t overflows;  /* completions lost, by anyone */
 };
 
 /*
@@ -215,10 +217,10 @@ struct seg_mr {
 #define NIC_MR_VALID (1ull << 20)
 
 /*
- * A visit: this process's thread works on another segment (or its own). word is 0 when free, else
- * target's primary slot | count << 10. Claimed by CAS from 0 by a thread of this process, stored 0
- * (release) at the end. Read by the target's owner, who waits for it to change before it reuses
- * what it took back.
+ * A visit: this process's thread works on another segment (or its own). word is target's primary slot
+ * | count << 10; slot 0 is no process's: then there is no visit. Stored by the thread that keeps the
+ * word (nic.visit_owners), or claimed by CAS from 0 by any; ended by a store (release). Read by the
+ * target's owner, who waits for it to change before it reuses what it took back.
  */
 struct seg_visit {
 	nic_aligned _Atomic uint64_t word;
@@ -242,6 +244,7 @@ struct seg_header {
 	uint32_t pid;	   /* in the owner's PID namespace: for people */
 	uint32_t uid;
 	uint32_t key_mask; /* of memory keys, below NIC_MAX_MR */
+	uint32_t membarrier; /* the owner's membarrier(2) reaches others, and theirs the owner: see nic/visit.h */
 	_Atomic uint32_t slot_count;
 	_Atomic uint32_t slots[NIC_OWN_SLOTS];
 	char comm[16];

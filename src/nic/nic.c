@@ -18,6 +18,7 @@
 #include "local/attach.h"
 #include "nic/helper.h"
 #include "nic/life.h"
+#include "nic/lock.h"
 #include "nic/visit.h"
 
 static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* the process's NIC lock */
@@ -107,6 +108,7 @@ static void introduce(struct nic *nic, uint64_t size)
 	hdr->pid = (uint32_t)getpid();
 	hdr->uid = geteuid();
 	hdr->key_mask = random[1] & (NIC_MAX_MR - 1);
+	hdr->membarrier = visit_start();
 	prctl(PR_GET_NAME, hdr->comm);
 }
 
@@ -199,6 +201,7 @@ struct nic *nic_open(const char **why)
 	int error = 0;
 
 	pthread_once(&once, install_fork_handlers);
+	nic_lock_start();
 	pthread_mutex_lock(&the_lock);
 	if (!the_nic)
 		the_nic = make(why, &error);

@@ -10,6 +10,7 @@
 #define UROCE_NIC_NIC_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "nic/layout.h"
 #include "nic/list.h"
@@ -36,6 +37,7 @@ struct nic {
 	pthread_mutex_t atomic_lock;	  /* held over each atomic on our memory */
 	_Atomic uint32_t next_pd;
 
+	_Atomic pid_t visit_owners[NIC_VISITS]; /* threads that keep a visit word */
 	/* Processes that can visit us (nic/visit.h), ourselves included. */
 	pthread_mutex_t visitors_lock;
 	struct list visitors;

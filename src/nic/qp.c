@@ -90,7 +90,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		goto no_queue;
 	qp->rq.keeps_order = qp->type == IBV_QPT_UD;
 
-	pthread_mutex_init(&qp->lock, NULL);
+	nic_lock_init(&qp->lock);
 	list_init(&qp->of_deferred);
 	qp->generation = nic_qp_life(atomic_load(&qp->shared->state)) + 1;
 	qp->rq.life = qp->generation & 0xffffff;
@@ -168,7 +168,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 	bool visited = false;
 
 	if (!nic_is_orphan(nic)) {
-		pthread_mutex_lock(&qp->lock);
+		nic_lock(&qp->lock);
 		if (qp->transport)
 			qp->transport->disconnect(qp);
 		qp->transport = NULL;
@@ -180,7 +180,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 		atomic_store(&qp->shared->state, (uint64_t)qp->generation << 32);
 		crash_point(QP_GONE);
 		requester_forget(qp);
-		pthread_mutex_unlock(&qp->lock);
+		nic_unlock(&qp->lock);
 
 		/* Nobody can find it from here on; who found it before finishes. */
 		pthread_mutex_lock(&nic->lock);
@@ -196,7 +196,6 @@ void nic_qp_destroy(struct nic_qp *qp)
 	}
 	nic_rq_destroy(&qp->rq, visited);
 	free(qp->sq);
-	pthread_mutex_destroy(&qp->lock);
 	atomic_fetch_sub(&qp->send_cq->users, 1);
 	atomic_fetch_sub(&qp->recv_cq->users, 1);
 	if (qp->srq)
@@ -247,7 +246,8 @@ void nic_qp_fail(struct nic_qp *qp)
 static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index, struct seg_rq *rq,
 		      uint32_t slot)
 {
-	struct nic_cqe cqe = { .status = IBV_WC_WR_FLUSH_ERR,
+	struct nic_cqe cqe = { .timestamp = cq_timestamp(qp->recv_cq->shared),
+			       .status = IBV_WC_WR_FLUSH_ERR,
 			       .opcode = IBV_WC_RECV,
 			       .qp_num = qp->qpn,
 			       .vendor_err = CAUSE_FLUSHED };
@@ -296,7 +296,7 @@ void nic_qp_flush_receives(struct nic_qp *qp, bool all)
 
 void nic_qp_attend(struct nic_qp *qp)
 {
-	pthread_mutex_lock(&qp->lock);
+	nic_lock(&qp->lock);
 	uint64_t word = atomic_load(&qp->shared->state);
 
 	if (word & NIC_QP_COMM_EST && !qp->established) {
@@ -317,7 +317,7 @@ void nic_qp_attend(struct nic_qp *qp)
 		nic_qp_fail(qp);
 		requester_run(qp);
 	}
-	pthread_mutex_unlock(&qp->lock);
+	nic_unlock(&qp->lock);
 }
 
 void nic_qp_fail_users(struct nic *nic, uint32_t cq)
@@ -328,12 +328,12 @@ void nic_qp_fail_users(struct nic *nic, uint32_t cq)
 		if (!qp)
 			continue;
 		if (qp->send_cq->index == cq || qp->recv_cq->index == cq) {
-			pthread_mutex_lock(&qp->lock);
+			nic_lock(&qp->lock);
 			if (qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET)
 				nic_qp_raise(qp, IBV_EVENT_QP_FATAL);
 			nic_qp_fail(qp);
 			requester_run(qp);
-			pthread_mutex_unlock(&qp->lock);
+			nic_unlock(&qp->lock);
 		}
 		nic_qp_put(qp);
 	}
@@ -349,12 +349,12 @@ void nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr)
 	/* What an initiator has just reported counts before the helper gets to it. */
 	if (atomic_load(&qp->shared->state) & NIC_QP_RESP_ERROR)
 		nic_qp_attend(qp);
-	pthread_mutex_lock(&qp->lock);
+	nic_lock(&qp->lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = qp->state;
 	attr->cap = qp->cap;
 	attr->sq_psn = qp->sq_psn;
 	attr->rq_psn = atomic_load(&qp->shared->epsn);
 	attr->sq_draining = qp->state == IBV_QPS_SQD && qp->started;
-	pthread_mutex_unlock(&qp->lock);
+	nic_unlock(&qp->lock);
 }

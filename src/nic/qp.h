@@ -6,9 +6,8 @@
 #ifndef UROCE_NIC_QP_H
 #define UROCE_NIC_QP_H
 
-#include <pthread.h>
-
 #include "nic/cq.h"
+#include "nic/lock.h"
 #include "nic/rq.h"
 #include "nic/srq.h"
 #include "nic/transport.h"
@@ -44,11 +43,11 @@ struct nic_swqe {
 	uint64_t remote_addr;
 	uint64_t compare_add, swap;
 	uint32_t remote_qpn, remote_qkey; /* UD */
-	struct nic_ah ah;		  /* UD: a copy, so that the AH may be destroyed */
 	uint32_t list_index;		  /* place in its posted list */
 	uint32_t num_sge;
 	uint32_t inline_length; /* with IBV_SEND_INLINE the bytes stand behind sge[max_send_sge] */
 	uint64_t length;	/* bytes of the message */
+	struct nic_ah ah;	/* UD: a copy, so that the AH may be destroyed */
 	struct ibv_sge sge[];
 };
 
@@ -69,7 +68,7 @@ struct nic_qp {
 	uint32_t gid_count;
 	uint32_t mtu; /* of the port, bytes */
 
-	pthread_mutex_t lock; /* everything below; taken by posters, pollers and the helper */
+	struct nic_lock lock; /* everything below; taken by posters, pollers and the helper */
 	enum ibv_qp_state state;
 	struct ibv_qp_attr attr; /* as modify left it */
 	struct nic_ah path;	 /* RC, UC: from the primary path */
@@ -83,6 +82,10 @@ struct nic_qp {
 	uint64_t sq_claimed; /* extended API: sq_tail when the batch is committed */
 	int batch_error;     /* extended API: why the batch cannot be committed */
 	uint32_t batch_count;
+
+	struct {
+		uint64_t writes, reads, sends, atomics, bytes;
+	} executed; /* and not yet in the device's counters */
 
 	/* The WQE at sq_exec: reset when it is done. */
 	uint64_t due; /* when to go on, CLOCK_MONOTONIC ns; 0: at once */

@@ -268,9 +268,9 @@ int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		return EIO;
 	if (atomic_load(&qp->shared->state) & NIC_QP_RESP_ERROR)
 		nic_qp_attend(qp);
-	pthread_mutex_lock(&qp->lock);
+	nic_lock(&qp->lock);
 	int error = modify(qp, attr, mask);
 
-	pthread_mutex_unlock(&qp->lock);
+	nic_unlock(&qp->lock);
 	return error;
 }

@@ -5,6 +5,7 @@
  * (keys, bounds) is the requester's.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "nic/limits.h"
@@ -79,7 +80,10 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 
 	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_claimed);
 
-	memset(wqe, 0, sizeof(*wqe));
+	/* The completion is written when it is known. */
+	memset(&wqe->wr_id, 0, offsetof(struct nic_swqe, ah) - offsetof(struct nic_swqe, wr_id));
+	if (qp->type == IBV_QPT_UD)
+		wqe->ah.pd = 0;
 	wqe->wr_id = wr_id;
 	wqe->opcode = opcode;
 	wqe->send_flags = flags | (qp->sq_sig_all ? IBV_SEND_SIGNALED : 0);
@@ -157,7 +161,7 @@ static void begin(struct nic_qp *qp)
 	/* An initiator's report counts from now on, even if the helper has not read it. */
 	if (atomic_load_explicit(&qp->shared->state, memory_order_acquire) & NIC_QP_RESP_ERROR)
 		nic_qp_attend(qp);
-	pthread_mutex_lock(&qp->lock);
+	nic_lock(&qp->lock);
 	qp->sq_claimed = qp->sq_tail;
 	qp->batch_count = 0;
 	qp->batch_error = 0;
@@ -167,7 +171,7 @@ static void publish(struct nic_qp *qp)
 {
 	qp->sq_tail = qp->sq_claimed;
 	requester_run(qp);
-	pthread_mutex_unlock(&qp->lock);
+	nic_unlock(&qp->lock);
 }
 
 static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
@@ -252,22 +256,21 @@ int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	if (state & NIC_QP_RESP_ERROR)
 		nic_qp_attend(qp);
 	if (state & NIC_QP_RESP_ERROR || (state & 0xff) == IBV_QPS_ERR) {
-		pthread_mutex_lock(&qp->lock);
+		nic_lock(&qp->lock);
 		if (qp->state == IBV_QPS_ERR) {
 			qp->flush_receives = true;
 			qp->flush_deadline = nic_now() + 1;
 		}
 		requester_run(qp);
-		pthread_mutex_unlock(&qp->lock);
+		nic_unlock(&qp->lock);
 	}
 	return error;
 }
 
 void nic_qp_begin(struct nic_qp *qp)
 {
-	if (nic_is_orphan(qp->nic))
-		pthread_mutex_lock(&qp->lock);
-	else
+	/* An orphan's lock may be held for ever. */
+	if (!nic_is_orphan(qp->nic))
 		begin(qp);
 }
 
@@ -284,10 +287,8 @@ int nic_qp_commit(struct nic_qp *qp)
 {
 	int error = 0;
 
-	if (nic_is_orphan(qp->nic)) {
-		pthread_mutex_unlock(&qp->lock);
+	if (nic_is_orphan(qp->nic))
 		return EIO;
-	}
 	for (uint64_t position = qp->sq_tail; position != qp->sq_claimed && !error; position++)
 		error = check(qp, qp_swqe(qp, position));
 	if (error)
@@ -298,6 +299,8 @@ int nic_qp_commit(struct nic_qp *qp)
 
 void nic_qp_abort(struct nic_qp *qp)
 {
+	if (nic_is_orphan(qp->nic))
+		return;
 	qp->sq_claimed = qp->sq_tail;
-	pthread_mutex_unlock(&qp->lock);
+	nic_unlock(&qp->lock);
 }

@@ -65,22 +65,38 @@ static enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode)
 
 static void count(struct nic_qp *qp, const struct nic_swqe *wqe)
 {
-	struct device_counters *counters = &qp->nic->seg->counters;
-
 	switch (completion_opcode(wqe->opcode)) {
 	case IBV_WC_RDMA_WRITE:
-		counter_add(&counters->rdma_writes, 1);
+		qp->executed.writes++;
 		break;
 	case IBV_WC_RDMA_READ:
-		counter_add(&counters->rdma_reads, 1);
+		qp->executed.reads++;
 		break;
 	case IBV_WC_SEND:
-		counter_add(&counters->rdma_sends, 1);
+		qp->executed.sends++;
 		break;
 	default:
-		counter_add(&counters->rdma_atomics, 1);
+		qp->executed.atomics++;
 	}
-	counter_add(&counters->bytes, wqe->length);
+	qp->executed.bytes += wqe->length;
+}
+
+/* What was executed, into the device's counters: once for a list. */
+static void report(struct nic_qp *qp)
+{
+	struct device_counters *counters = &qp->nic->seg->counters;
+
+	if (qp->executed.writes)
+		counter_add(&counters->rdma_writes, qp->executed.writes);
+	if (qp->executed.reads)
+		counter_add(&counters->rdma_reads, qp->executed.reads);
+	if (qp->executed.sends)
+		counter_add(&counters->rdma_sends, qp->executed.sends);
+	if (qp->executed.atomics)
+		counter_add(&counters->rdma_atomics, qp->executed.atomics);
+	if (qp->executed.bytes)
+		counter_add(&counters->bytes, qp->executed.bytes);
+	memset(&qp->executed, 0, sizeof(qp->executed));
 }
 
 /* Ends the WQE at the head of the send queue. */
@@ -100,7 +116,7 @@ static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status
 	}
 	wqe->cqe = (struct nic_cqe){
 		.wr_id = wqe->wr_id,
-		.timestamp = nic_wall_clock(),
+		.timestamp = cq_timestamp(qp->send_cq->shared),
 		.status = status,
 		.opcode = completion_opcode(wqe->opcode),
 		.byte_len = (uint32_t)wqe->length,
@@ -284,6 +300,7 @@ void requester_run(struct nic_qp *qp)
 		qp->due = 0;
 		step(qp, &budget);
 	}
+	report(qp);
 	if (qp->flush_receives)
 		flush_receives(qp);
 	if (qp->state == IBV_QPS_SQD && !qp->started && qp->drain_event) {
@@ -300,10 +317,10 @@ void requester_run(struct nic_qp *qp)
 
 void requester_wake(struct nic_qp *qp)
 {
-	pthread_mutex_lock(&qp->lock);
+	nic_lock(&qp->lock);
 	qp->due = 0;
 	requester_run(qp);
-	pthread_mutex_unlock(&qp->lock);
+	nic_unlock(&qp->lock);
 }
 
 /* Takes references to up to BATCH deferred QPs: those that complete into cq and may run now or, for
@@ -354,9 +371,9 @@ void requester_run_for(struct nic_cq *cq)
 
 	for (int i = 0; i < n; i++) {
 		/* The caller holds the CQ's lock, which who holds a QP's lock may wait for. */
-		if (!pthread_mutex_trylock(&picked[i]->lock)) {
+		if (nic_trylock(&picked[i]->lock)) {
 			requester_run(picked[i]);
-			pthread_mutex_unlock(&picked[i]->lock);
+			nic_unlock(&picked[i]->lock);
 		}
 		nic_qp_put(picked[i]);
 	}
@@ -369,9 +386,9 @@ uint64_t requester_run_due(struct nic *nic)
 	int n = pick(nic, NULL, picked, &next_due);
 
 	for (int i = 0; i < n; i++) {
-		pthread_mutex_lock(&picked[i]->lock);
+		nic_lock(&picked[i]->lock);
 		requester_run(picked[i]);
-		pthread_mutex_unlock(&picked[i]->lock);
+		nic_unlock(&picked[i]->lock);
 		nic_qp_put(picked[i]);
 	}
 	/* Those that ran may be due again, at a time that only another look tells. */

@@ -216,11 +216,12 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 }
 
 void responder_complete(const struct target *target, struct seg_qp *qp,
-			const struct receive *receive, const struct nic_cqe *cqe, bool solicited)
+			const struct receive *receive, struct nic_cqe *cqe, bool solicited)
 {
 	enum nic_ref_kind kind = receive->srq >= 0 ? NIC_REF_SRQ : NIC_REF_RQ;
 	uint32_t index = receive->srq >= 0 ? (uint32_t)receive->srq : index_of(target, qp);
 
+	cqe->timestamp = cq_timestamp(&target->seg->cqs[qp->recv_cq]);
 	rq_complete(receive->wqe, cqe);
 	if (cq_publish(target->seg, qp->recv_cq, kind, index, receive->taken.slot,
 		       solicited || cqe->status != IBV_WC_SUCCESS) != CQ_PUBLISHED)

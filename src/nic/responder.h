@@ -71,9 +71,9 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 				  uint64_t length, struct iovec *iov, uint32_t *count,
 				  struct cause *c);
 
-/* Completes a receive: writes the CQE, publishes it, tells the owner. */
+/* Completes a receive: stamps and writes the CQE, publishes it, tells the owner. */
 void responder_complete(const struct target *target, struct seg_qp *qp,
-			const struct receive *receive, const struct nic_cqe *cqe, bool solicited);
+			const struct receive *receive, struct nic_cqe *cqe, bool solicited);
 
 /* The responder's side fails: later messages find silence, its owner moves it to the error state.
  * flag: why (NIC_QP_ACCESS_ERR, …). Nothing happens if the QP has begun another life since it

@@ -64,7 +64,7 @@ int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint3
 	rq->shared = shared;
 	rq->max_wr = max_wr;
 	rq->max_sge = max_sge;
-	pthread_mutex_init(&rq->lock, NULL);
+	nic_lock_init(&rq->lock);
 	while ((1u << log2) < max_wr)
 		log2++;
 	shared->log2 = log2;
@@ -102,7 +102,6 @@ void nic_rq_destroy(struct nic_rq *rq, bool visited)
 	free(rq->slots);
 	rq->free_slots = NULL;
 	rq->slots = NULL;
-	pthread_mutex_destroy(&rq->lock);
 }
 
 /* Makes a slot available at the tail; lock held. */
@@ -134,7 +133,7 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 {
 	struct cause cause = { .qpn = qpn };
 
-	pthread_mutex_lock(&rq->lock);
+	nic_lock(&rq->lock);
 	for (; wr; wr = wr->next, cause.wr_index++) {
 		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge) {
 			cause.code = CAUSE_POST_SGES;
@@ -163,7 +162,7 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 		}
 		publish_slot(rq, slot);
 	}
-	pthread_mutex_unlock(&rq->lock);
+	nic_unlock(&rq->lock);
 	if (!wr)
 		return 0;
 	if (bad_wr)
@@ -175,13 +174,13 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 
 void nic_rq_release(struct nic_rq *rq, uint32_t slot)
 {
-	pthread_mutex_lock(&rq->lock);
+	nic_lock(&rq->lock);
 	rq->slots[slot].posted = false;
 	/* The taker of a datagram's receive may have died between publishing and saying so. */
 	if (rq->keeps_order)
 		rq_done(rq->nic->seg, rq->shared, rq->slots[slot].position);
 	rq->free_slots[rq->free_count++] = (uint16_t)slot;
-	pthread_mutex_unlock(&rq->lock);
+	nic_unlock(&rq->lock);
 }
 
 bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot)
@@ -194,7 +193,7 @@ void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited)
 {
 	struct rq_taken taken;
 
-	pthread_mutex_lock(&rq->lock);
+	nic_lock(&rq->lock);
 	rq->free_count = 0;
 	for (uint32_t slot = 0; slot < rq->max_wr; slot++) {
 		uint64_t word =
@@ -217,7 +216,7 @@ void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited)
 	while (rq_take(rq->nic->seg, rq->shared, rq->life, 0, 0, false, &taken) == RQ_TAKEN)
 		rq_done(rq->nic->seg, rq->shared, taken.position);
 	rq->life = life & TAKER_MASK;
-	pthread_mutex_unlock(&rq->lock);
+	nic_unlock(&rq->lock);
 }
 
 enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life, uint32_t taker,
@@ -293,7 +292,6 @@ void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe)
 {
 	wqe->cqe = *cqe;
 	wqe->cqe.wr_id = wqe->wr_id;
-	wqe->cqe.timestamp = nic_wall_clock();
 	wqe->cqe.reserved = COMPLETED;
 	crash_point(CQE_WRITTEN);
 }
@@ -302,7 +300,7 @@ uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot)
 {
 	uint32_t taker = 0;
 
-	pthread_mutex_lock(&rq->lock);
+	nic_lock(&rq->lock);
 	if (rq->slots[slot].posted) {
 		uint64_t position = rq->slots[slot].position;
 		uint64_t word = atomic_load(rq_word(rq->nic->seg, rq->shared, position));
@@ -313,23 +311,23 @@ uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot)
 			 word_state(word) == NIC_FIFO_TAKEN)
 			taker = word_taker(word);
 	}
-	pthread_mutex_unlock(&rq->lock);
+	nic_unlock(&rq->lock);
 	return taker;
 }
 
 void nic_rq_settle(struct nic_rq *rq, uint32_t slot)
 {
-	pthread_mutex_lock(&rq->lock);
+	nic_lock(&rq->lock);
 	if (rq->slots[slot].posted)
 		rq_done(rq->nic->seg, rq->shared, rq->slots[slot].position);
-	pthread_mutex_unlock(&rq->lock);
+	nic_unlock(&rq->lock);
 }
 
 void nic_rq_repost(struct nic_rq *rq, uint32_t slot)
 {
-	pthread_mutex_lock(&rq->lock);
+	nic_lock(&rq->lock);
 	rq_done(rq->nic->seg, rq->shared, rq->slots[slot].position);
 	rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved = 0;
 	publish_slot(rq, slot);
-	pthread_mutex_unlock(&rq->lock);
+	nic_unlock(&rq->lock);
 }

@@ -6,8 +6,7 @@
 #ifndef UROCE_NIC_RQ_H
 #define UROCE_NIC_RQ_H
 
-#include <pthread.h>
-
+#include "nic/lock.h"
 #include "nic/nic.h"
 
 /* What the owner knows of a slot. */
@@ -24,7 +23,7 @@ struct nic_rq {
 	uint32_t max_wr, max_sge;
 	bool keeps_order;     /* datagrams, and no SRQ: see rq_take() */
 	uint32_t life;	      /* see nic/layout.h; set by the QP */
-	pthread_mutex_t lock; /* posting; slots */
+	struct nic_lock lock; /* posting; slots */
 	uint16_t *free_slots; /* stack */
 	uint32_t free_count;
 	struct nic_rq_slot *slots;
@@ -89,8 +88,7 @@ enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life
 		       uint64_t need, bool in_order, struct rq_taken *taken);
 void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position);
 
-/* Writes the CQE of a WQE that was taken; wr_id and timestamp are filled in. Publish it
- * afterwards. */
+/* Writes the CQE of a WQE that was taken; wr_id is filled in. Publish it afterwards. */
 void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe);
 
 /* How many are available now; a moment later it may be another number. */

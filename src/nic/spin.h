@@ -13,4 +13,12 @@
  * should hold no lock. */
 void spin_polled(bool found);
 
+/* Between two looks at something that another thread or process is about to change, of which the
+ * caller has made `looks`: spins a little, since that mostly lasts a microsecond, yields, then
+ * sleeps for 50 us. */
+void spin_relax(unsigned looks);
+
+/* So many looks do not sleep yet. */
+#define SPIN_LOOKS 2000
+
 #endif

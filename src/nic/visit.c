@@ -2,48 +2,112 @@
 /* Visits. See visit.h. */
 #include "nic/visit.h"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <time.h>
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "nic/crash.h"
 #include "nic/life.h"
+#include "nic/lock.h"
+#include "nic/spin.h"
 
 #define SLOT_MASK (NIC_SLOTS - 1)
-#define SPINS	  1000
-/* Looks before a visitor is said to stand still, most of them 50 us apart: time may also have passed because we stood
- * still with it, stopped, or on a machine that was. */
-#define PATIENCE (3 * SPINS)
+/* Looks before a visitor is said to stand still, many of them 50 us apart: time may also have passed
+ * because we stood still with it, stopped, or on a machine that was. */
+#define PATIENCE (SPIN_LOOKS + 1000)
+/* Threads that keep a word for themselves; the other words are taken for a visit by who has none. */
+#define KEPT (NIC_VISITS - NIC_VISITS / 8)
 
-static _Thread_local unsigned hint;
+static NIC_HOT_TLS struct {
+	uint64_t instance; /* of the NIC that the rest is about */
+	struct seg_visit *kept;
+	uint64_t count;
+} mine;
 
-struct seg_visit *visit_enter(struct nic *nic, uint32_t primary_slot)
+bool visit_start(void)
 {
-	static _Atomic uint64_t count;
-	uint64_t word = primary_slot |
-			(atomic_fetch_add_explicit(&count, 1, memory_order_relaxed) + 1) << 10;
+	return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) &&
+	       !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
 
-	for (unsigned i = 0; i < NIC_VISITS; i++) {
-		struct seg_visit *visit = &nic->seg->visits[(hint + i) % NIC_VISITS];
-		uint64_t free_word = 0;
+/* A word for this thread to keep: one that nobody has, or whose thread has ended. */
+static void keep_one(struct nic *nic)
+{
+	pid_t self = gettid();
 
-		if (atomic_compare_exchange_strong(&visit->word, &free_word, word)) {
-			hint = (hint + i) % NIC_VISITS;
-			/* Pairs with the fence in visits_over: our look at the target comes after
-			 * this. */
-			atomic_thread_fence(memory_order_seq_cst);
-			crash_point(VISIT_ENTERED);
-			return visit;
+	mine.instance = nic->seg->hdr.instance;
+	mine.kept = NULL;
+	for (int ended = 0; ended < 2; ended++) {
+		for (unsigned i = 0; i < KEPT; i++) {
+			pid_t owner = atomic_load(&nic->visit_owners[i]);
+
+			if (owner && (!ended || (owner != self &&
+						 (!tgkill(getpid(), owner, 0) || errno != ESRCH))))
+				continue;
+			if (atomic_compare_exchange_strong(&nic->visit_owners[i], &owner, self)) {
+				mine.kept = &nic->seg->visits[i];
+				return;
+			}
 		}
 	}
+}
+
+/* For one visit. */
+static struct seg_visit *take_one(struct nic *nic, uint64_t word)
+{
+	for (unsigned i = KEPT; i < NIC_VISITS; i++) {
+		uint64_t free_word = 0;
+
+		if (atomic_compare_exchange_strong(&nic->seg->visits[i].word, &free_word, word))
+			return &nic->seg->visits[i];
+	}
 	return NULL;
+}
+
+struct seg_visit *visit_enter(struct nic *nic, const struct nic_segment *target)
+{
+	struct seg_visit *visit;
+
+	if (mine.instance != nic->seg->hdr.instance)
+		keep_one(nic);
+
+	uint64_t word = target->hdr.primary_slot | ++mine.count << 10;
+
+	if (mine.kept &&
+	    !(atomic_load_explicit(&mine.kept->word, memory_order_relaxed) & SLOT_MASK)) {
+		visit = mine.kept;
+		atomic_store_explicit(&visit->word, word, memory_order_relaxed);
+	} else {
+		visit = take_one(nic, word);
+		if (!visit)
+			return NULL;
+	}
+	/* Our look at the target comes after this: by a barrier here, paired with the one in
+	 * visits_over(), or by the one that the owner makes us pass there. */
+	if (nic->seg->hdr.membarrier && target->hdr.membarrier)
+		atomic_signal_fence(memory_order_seq_cst);
+	else
+		atomic_thread_fence(memory_order_seq_cst);
+	crash_point(VISIT_ENTERED);
+	return visit;
 }
 
 void visit_leave(struct seg_visit *visit)
 {
 	crash_point(VISIT_LEAVING);
-	/* Release: the owner that sees 0 sees all that we did. */
-	atomic_store_explicit(&visit->word, 0, memory_order_release);
+	/* Release: the owner that sees no visit sees all that we did. */
+	atomic_store_explicit(&visit->word, visit == mine.kept ? mine.count << 10 : 0,
+			      memory_order_release);
+}
+
+/* Between the owner's store that makes a thing unreachable and its look at the visits. */
+static void barrier(const struct nic *nic)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (nic->seg->hdr.membarrier)
+		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
 void visitor_add(struct nic *nic, struct visitor *visitor)
@@ -87,18 +151,6 @@ static bool is_over(struct nic *nic, const struct pending *visit, bool ask_life)
 	return true;
 }
 
-/* Spins a little, since a visit mostly lasts a microsecond, then sleeps between looks. Says how
- * often it was called. */
-static void relax(unsigned looks)
-{
-	if (looks < SPINS)
-		return;
-	if (looks < 2 * SPINS)
-		sched_yield();
-	else
-		nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
-}
-
 /* Waits for the visits in pending[]; the lock is free in between, so that a visitor who stands
  * still keeps only us. */
 static bool wait_for(struct nic *nic, struct pending *pending, unsigned count, uint64_t deadline,
@@ -107,12 +159,12 @@ static bool wait_for(struct nic *nic, struct pending *pending, unsigned count, u
 	for (unsigned looks = 0; count; looks++) {
 		pthread_mutex_lock(&nic->visitors_lock);
 		for (unsigned i = 0; i < count;) {
-			if (is_over(nic, &pending[i], looks >= SPINS))
+			if (is_over(nic, &pending[i], looks >= SPIN_LOOKS / 2))
 				pending[i] = pending[--count];
 			else
 				i++;
 		}
-		bool enough = count && looks >= (deadline ? PATIENCE : SPINS) &&
+		bool enough = count && looks >= (deadline ? PATIENCE : SPIN_LOOKS / 2) &&
 			      nic_now() >= deadline;
 
 		if (enough && pid)
@@ -122,7 +174,7 @@ static bool wait_for(struct nic *nic, struct pending *pending, unsigned count, u
 		pthread_mutex_unlock(&nic->visitors_lock);
 		if (enough)
 			return false;
-		relax(looks);
+		spin_relax(looks);
 	}
 	return true;
 }
@@ -139,9 +191,7 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 		unsigned count = 0;
 
 		more = false;
-		/* Pairs with the fence in visit_enter: our look at the visits comes after what we
-		 * made unreachable. */
-		atomic_thread_fence(memory_order_seq_cst);
+		barrier(nic);
 		pthread_mutex_lock(&nic->visitors_lock);
 		list_for_each(node, &nic->visitors) {
 			struct visitor *visitor = list_entry(node, struct visitor, node);
@@ -151,7 +201,7 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 								     memory_order_acquire);
 
 				/* Our own threads use our memory whomever they visit. */
-				if (!seen ||
+				if (!(seen & SLOT_MASK) ||
 				    (visitor->seg != nic->seg && (seen & SLOT_MASK) != self))
 					continue;
 				if (seen == visitor->stood[i]) {
@@ -175,15 +225,15 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 
 void visits_to_over(struct nic *nic, uint32_t primary_slot)
 {
-	atomic_thread_fence(memory_order_seq_cst);
+	barrier(nic);
 	for (unsigned i = 0; i < NIC_VISITS; i++) {
 		_Atomic uint64_t *word = &nic->seg->visits[i].word;
 		uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
 
-		if (!seen || (seen & SLOT_MASK) != primary_slot)
+		if ((seen & SLOT_MASK) != primary_slot)
 			continue;
 		for (unsigned looks = 0; atomic_load_explicit(word, memory_order_acquire) == seen;
 		     looks++)
-			relax(looks);
+			spin_relax(looks);
 	}
 }

@@ -3,8 +3,10 @@
  * Visits: how an owner learns that nobody touches any more what it took back.
  *
  * An initiator enters a visit, then looks whether what it wants is there, acts, leaves. An owner
- * makes a thing unreachable, then waits until every visit that it can see has ended. Both sides put
- * a full barrier between their store and their load, so at least one of them sees the other.
+ * makes a thing unreachable, then waits until every visit that it can see has ended. Both sides have
+ * a full barrier between their store and their load, so at least one of them sees the other; the
+ * visitor's is the membarrier(2) of the owner where both have that, since visits are many and waits
+ * are few.
  * Nothing ever waits inside a visit.
  */
 #ifndef UROCE_NIC_VISIT_H
@@ -21,9 +23,13 @@ struct visitor {
 	uint64_t stood[NIC_VISITS];
 };
 
-/* Enters a visit of the process whose primary slot is given; NULL when all of our visit words are
- * in use (more than NIC_VISITS threads at this very moment): try again. */
-struct seg_visit *visit_enter(struct nic *nic, uint32_t primary_slot);
+/* Whether this process takes part in membarrier(2): for seg_header.membarrier. */
+bool visit_start(void);
+
+/* Enters a visit of a process by its segment. A thread that is inside of one already, and one that is
+ * too many to keep a word for itself, takes one of a few words that are left: NULL when they are all
+ * in use at this very moment: try again. */
+struct seg_visit *visit_enter(struct nic *nic, const struct nic_segment *target);
 void visit_leave(struct seg_visit *visit);
 
 void visitor_add(struct nic *nic, struct visitor *visitor);

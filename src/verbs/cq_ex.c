@@ -38,11 +38,11 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return refuse(ctx, EIO, CAUSE_FORKED);
 	if (attr && attr->comp_mask)
 		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr->comp_mask);
-	pthread_mutex_lock(&cq->nic.lock);
+	nic_lock(&cq->nic.lock);
 	nic_cq_begin(&cq->nic);
 	error = take_next(cq);
 	if (error)
-		pthread_mutex_unlock(&cq->nic.lock);
+		nic_unlock(&cq->nic.lock);
 	spin_polled(!error);
 	return error;
 }
@@ -56,7 +56,7 @@ static void end_poll(struct ibv_cq_ex *ex)
 {
 	struct verbs_cq *cq = (struct verbs_cq *)ex;
 
-	pthread_mutex_unlock(&cq->nic.lock);
+	nic_unlock(&cq->nic.lock);
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)
@@ -198,6 +198,9 @@ struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_a
 	cq = cq_make(ctx, attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
 	if (!cq)
 		return NULL;
+	atomic_store(&cq->nic.shared->timestamps,
+		     !!(attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+					  IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)));
 	fill_operations(&cq->ex, attr->wc_flags);
 	return &cq->ex;
 }

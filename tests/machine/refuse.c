@@ -68,6 +68,7 @@ static const struct call calls[] = {
 	CALL(ioctl),
 	CALL(listen),
 	CALL(madvise),
+	CALL(membarrier),
 	CALL(memfd_create),
 	CALL(mkdirat),
 	CALL(mmap),

@@ -49,7 +49,7 @@ static enum cq_publish publish(struct queue *q, bool solicited)
 {
 	const struct nic_cqe cqe = { .status = IBV_WC_SUCCESS };
 	struct rq_taken taken;
-	struct seg_visit *visit = visit_enter(q->nic, q->nic->seg->hdr.primary_slot);
+	struct seg_visit *visit = visit_enter(q->nic, q->nic->seg);
 
 	THREAD_CHECK(visit);
 	THREAD_CHECK(rq_take(q->nic->seg, &q->srq.shared->rq, 0, 1, 0, false, &taken) == RQ_TAKEN);
@@ -296,10 +296,10 @@ static void race(void **state, bool resizing)
 	while (got < PRODUCERS * EACH) {
 		struct nic_cqe cqe;
 
-		pthread_mutex_lock(&q[0].cq.lock);
+		nic_lock(&q[0].cq.lock);
 		bool taken = nic_cq_take(&q[0].cq, &cqe);
 
-		pthread_mutex_unlock(&q[0].cq.lock);
+		nic_unlock(&q[0].cq.lock);
 		if (!taken) {
 			sched_yield();
 			continue;

@@ -263,7 +263,7 @@ static void visitor_that_stands_still_makes_deregistration_fail_after_the_grace(
 {
 	struct nic *nic = *state;
 	struct nic_mr mr = region(state, 0, 100, 0, ALL);
-	struct seg_visit *visit = visit_enter(nic, nic->seg->hdr.primary_slot);
+	struct seg_visit *visit = visit_enter(nic, nic->seg);
 	uint64_t va, start = nic_now();
 
 	assert_non_null(visit);

@@ -15,6 +15,15 @@ static uint32_t own_slot(const struct nic *nic)
 	return nic->seg->hdr.primary_slot;
 }
 
+static struct nic_segment *other_segment(void)
+{
+	struct nic_segment *other = mmap(NULL, sizeof(*other), PROT_READ | PROT_WRITE,
+					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	assert_ptr_not_equal(other, MAP_FAILED);
+	return other;
+}
+
 static void nobody_there_is_over_at_once(void **state)
 {
 	uint64_t start = nic_now();
@@ -27,7 +36,7 @@ static void nobody_there_is_over_at_once(void **state)
 static void visit_that_goes_on_is_seen_and_named(void **state)
 {
 	struct nic *nic = *state;
-	struct seg_visit *visit = visit_enter(nic, own_slot(nic));
+	struct seg_visit *visit = visit_enter(nic, nic->seg);
 	uint32_t pid = 0;
 
 	assert_non_null(visit);
@@ -42,22 +51,25 @@ static void visit_that_goes_on_is_seen_and_named(void **state)
 static void own_visit_of_another_process_counts(void **state)
 {
 	struct nic *nic = *state;
-	struct seg_visit *visit = visit_enter(nic, own_slot(nic) ^ 1);
+	struct nic_segment *other = other_segment();
+
+	other->hdr.primary_slot = own_slot(nic) ^ 1;
+
+	struct seg_visit *visit = visit_enter(nic, other);
 
 	assert_false(visits_over(nic, 0, NULL));
 	visit_leave(visit);
 	assert_true(visits_over(nic, 0, NULL));
+	munmap(other, sizeof(*other));
 }
 
 /* Of another process's visits only those of us are waited for. */
 static void foreign_visit_of_a_third_process_does_not_count(void **state)
 {
 	struct nic *nic = *state;
-	struct nic_segment *other = mmap(NULL, sizeof(*other), PROT_READ | PROT_WRITE,
-					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct nic_segment *other = other_segment();
 	struct visitor visitor = { .seg = other, .seg_fd = -1 };
 
-	assert_ptr_not_equal(other, MAP_FAILED);
 	visitor_add(nic, &visitor);
 	atomic_store(&other->visits[5].word, (own_slot(nic) ^ 1) | 1 << 10);
 	assert_true(visits_over(nic, 0, NULL));
@@ -68,26 +80,55 @@ static void foreign_visit_of_a_third_process_does_not_count(void **state)
 	munmap(other, sizeof(*other));
 }
 
-static void as_many_visits_as_words_and_then_none(void **state)
+/* One in the word that the thread keeps, the others in those for who has none. */
+static void visits_of_one_thread_at_once_are_many_and_then_none(void **state)
 {
 	struct nic *nic = *state;
 	struct seg_visit *visits[NIC_VISITS];
+	int count = 0;
 
-	for (int i = 0; i < NIC_VISITS; i++) {
-		visits[i] = visit_enter(nic, own_slot(nic));
-		assert_non_null(visits[i]);
-	}
-	assert_null(visit_enter(nic, own_slot(nic)));
+	while ((visits[count] = visit_enter(nic, nic->seg)))
+		count++;
+	assert_in_range(count, 2, NIC_VISITS - 1);
 	assert_false(visits_over(nic, 0, NULL));
-	for (int i = 0; i < NIC_VISITS; i++)
+	for (int i = 0; i < count; i++)
 		visit_leave(visits[i]);
+	assert_true(visits_over(nic, 0, NULL));
+}
+
+static void *visit_once(void *arg)
+{
+	struct nic *nic = arg;
+	struct seg_visit *visit = visit_enter(nic, nic->seg);
+
+	THREAD_CHECK(visit);
+	visit_leave(visit);
+	return visit;
+}
+
+/* Threads that have ended leave their words to others. */
+static void words_of_ended_threads_are_kept_by_others(void **state)
+{
+	struct nic *nic = *state;
+	unsigned transient = 0;
+
+	for (unsigned i = 0; i < 4 * NIC_VISITS; i++) {
+		pthread_t thread;
+		void *visit;
+
+		assert_int_equal(pthread_create(&thread, NULL, visit_once, nic), 0);
+		assert_int_equal(pthread_join(thread, &visit), 0);
+		/* Such a word is free again, where a kept one has its count. */
+		transient += !atomic_load(&((struct seg_visit *)visit)->word);
+	}
+	assert_int_equal(transient, 0);
 	assert_true(visits_over(nic, 0, NULL));
 }
 
 static void *stand_still(void *arg)
 {
 	struct nic *nic = arg;
-	struct seg_visit *visit = visit_enter(nic, own_slot(nic));
+	struct seg_visit *visit = visit_enter(nic, nic->seg);
 
 	usleep(300000);
 	visit_leave(visit);
@@ -129,7 +170,7 @@ static void *keep_using(void *arg)
 	struct thing *thing = arg;
 
 	while (!atomic_load(&thing->stop)) {
-		struct seg_visit *visit = visit_enter(thing->nic, own_slot(thing->nic));
+		struct seg_visit *visit = visit_enter(thing->nic, thing->nic->seg);
 
 		THREAD_CHECK(visit);
 		int *value = atomic_load_explicit(&thing->reachable, memory_order_acquire);
@@ -175,7 +216,8 @@ int main(void)
 		cmocka_unit_test(visit_that_goes_on_is_seen_and_named),
 		cmocka_unit_test(own_visit_of_another_process_counts),
 		cmocka_unit_test(foreign_visit_of_a_third_process_does_not_count),
-		cmocka_unit_test(as_many_visits_as_words_and_then_none),
+		cmocka_unit_test(visits_of_one_thread_at_once_are_many_and_then_none),
+		cmocka_unit_test(words_of_ended_threads_are_kept_by_others),
 		cmocka_unit_test(waiting_keeps_nobody_else),
 		cmocka_unit_test(taken_back_thing_is_touched_by_nobody_after_the_wait),
 	};

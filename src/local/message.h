@@ -9,8 +9,8 @@
 #include "nic/layout.h"
 
 enum message_type {
-	MESSAGE_HELLO = 1, /* who connects; with fds: segment, doorbell */
-	MESSAGE_WELCOME,   /* who was connected to; with fds: segment, doorbell */
+	MESSAGE_HELLO = 1, /* who connects; with fds: segment, doorbell, pages file if there is one */
+	MESSAGE_WELCOME,   /* who was connected to; with the same fds */
 	MESSAGE_READY,	   /* who connected waits for our visits too from now on: visit it */
 	MESSAGE_REFUSED,   /* value: enum cause_code */
 	MESSAGE_ASSIST,	   /* copy or calculate, in your memory */
@@ -50,10 +50,13 @@ struct message {
 		ranges[NIC_MAX_SGE];
 };
 
-/* Sends a message with up to two descriptors, without waiting: 0, or errno. */
+/* Descriptors that a message has at most. */
+#define MESSAGE_FDS 3
+
+/* Sends a message with up to MESSAGE_FDS descriptors, without waiting: 0, or errno. */
 int message_send(int fd, const struct message *message, const int *fds, int count);
 
-/* Receives one, without waiting; fds: two, the receiver's from now on, -1 where none came. 0; EAGAIN;
+/* Receives one, without waiting; fds: MESSAGE_FDS, the receiver's from now on, -1 where none came. 0; EAGAIN;
  * ECONNRESET at the end; EPROTO for what is no message. */
 int message_receive(int fd, struct message *message, int *fds);
 

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "local/memory.h"
 #include "nic/timing.h"
 
 EXPORT(get_device_list, 1.1);
@@ -206,10 +207,12 @@ static int make_devices(void)
 	int error;
 
 	enum timing_mode mode;
+	enum memory_way way;
 	uint64_t seed;
 
 	/* A program that thinks it ran with unkind timing, or a real card's limits, and did not. */
-	if (!nic_limits() || !timing_parse(getenv("UROCE_TIMING"), &mode, &seed))
+	if (!nic_limits() || !timing_parse(getenv("UROCE_TIMING"), &mode, &seed) ||
+	    !memory_parse(getenv("UROCE_MEMORY"), &way))
 		return EINVAL;
 	error = parse_devices(setting && *setting ? setting : "uroce0");
 	if (error)

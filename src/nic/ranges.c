@@ -152,7 +152,7 @@ bool ranges_next(const struct page_ranges *ranges, uint64_t addr, uint64_t end,
 {
 	size_t i = find(ranges, addr);
 
-	if (i == ranges->count || ranges->list[i].start >= end)
+	if (addr >= end || i == ranges->count || ranges->list[i].start >= end)
 		return false;
 	*range = ranges->list[i];
 	if (range->start < addr)

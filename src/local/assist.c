@@ -243,8 +243,8 @@ static bool is_admitted(struct nic *nic, const struct message *message)
 	uint64_t word = qp ? atomic_load_explicit(&qp->state, memory_order_acquire) : 0;
 	enum ibv_qp_state state = word & 0xff;
 
-	return word & NIC_QP_EXISTS && nic_qp_life(word) == message->life &&
-	       state >= IBV_QPS_RTR && state != IBV_QPS_ERR;
+	return word & NIC_QP_EXISTS && nic_qp_life(word) == message->life && state >= IBV_QPS_RTR &&
+	       state != IBV_QPS_ERR;
 }
 
 void assist_serve(struct nic *nic, struct peer *peer, const struct message *message,
@@ -287,8 +287,8 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 			done = dma_to_file(peer->visitor.seg_fd, iov, message->count,
 					   message->bounce) == (ssize_t)message->length;
 		else
-			done = fill(nic, peer->visitor.seg_fd, pieces, message->count, message->bounce,
-				    message->length, message->op == ASSIST_WRITE);
+			done = fill(nic, peer->visitor.seg_fd, pieces, message->count,
+				    message->bounce, message->length, message->op == ASSIST_WRITE);
 		if (!done)
 			answer->status = CAUSE_REMOTE_FAULT;
 	}

@@ -9,14 +9,14 @@
 #define WORD 8u
 
 /* A store that is not torn, of a power of two that the target is aligned to. */
-#define STORE(type)                                                              \
-	do {                                                                     \
-		type value;                                                      \
-		memcpy(&value, from, sizeof(value));                             \
-		__atomic_store_n((type *)(void *)to, value, __ATOMIC_RELAXED);   \
-		to += sizeof(value);                                             \
-		from += sizeof(value);                                           \
-		length -= sizeof(value);                                         \
+#define STORE(type)                                                            \
+	do {                                                                   \
+		type value;                                                    \
+		memcpy(&value, from, sizeof(value));                           \
+		__atomic_store_n((type *)(void *)to, value, __ATOMIC_RELAXED); \
+		to += sizeof(value);                                           \
+		from += sizeof(value);                                         \
+		length -= sizeof(value);                                       \
 	} while (0)
 
 /* In ascending order; fewer than a word's bytes, or up to where a word begins. */
@@ -58,24 +58,24 @@ static void copy_words(uint8_t *to, const uint8_t *from, uint64_t length)
 /* Whole cache lines, in any order; the target is aligned. */
 typedef void copy_lines(uint8_t *to, const uint8_t *from, uint64_t length);
 
-#define COPY_LINES(name, bytes, target)                                                      \
-	target static void name(uint8_t *to, const uint8_t *from, uint64_t length)           \
-	{                                                                                    \
-		typedef uint64_t whole __attribute__((vector_size(bytes), may_alias));       \
-		typedef whole any __attribute__((aligned(1)));                               \
-		const uint8_t *end = from + length;                                          \
-                                                                                             \
-		for (; end - from >= 4 * (bytes); from += 4 * (bytes), to += 4 * (bytes)) {  \
-			whole a = ((const any *)from)[0], b = ((const any *)from)[1],        \
-			      c = ((const any *)from)[2], d = ((const any *)from)[3];        \
-                                                                                             \
-			((whole *)to)[0] = a;                                                \
-			((whole *)to)[1] = b;                                                \
-			((whole *)to)[2] = c;                                                \
-			((whole *)to)[3] = d;                                                \
-		}                                                                            \
-		for (; from < end; from += (bytes), to += (bytes))                           \
-			*(whole *)to = *(const any *)from;                                   \
+#define COPY_LINES(name, bytes, target)                                                     \
+	target static void name(uint8_t *to, const uint8_t *from, uint64_t length)          \
+	{                                                                                   \
+		typedef uint64_t whole __attribute__((vector_size(bytes), may_alias));      \
+		typedef whole any __attribute__((aligned(1)));                              \
+		const uint8_t *end = from + length;                                         \
+                                                                                            \
+		for (; end - from >= 4 * (bytes); from += 4 * (bytes), to += 4 * (bytes)) { \
+			whole a = ((const any *)from)[0], b = ((const any *)from)[1],       \
+			      c = ((const any *)from)[2], d = ((const any *)from)[3];       \
+                                                                                            \
+			((whole *)to)[0] = a;                                               \
+			((whole *)to)[1] = b;                                               \
+			((whole *)to)[2] = c;                                               \
+			((whole *)to)[3] = d;                                               \
+		}                                                                           \
+		for (; from < end; from += (bytes), to += (bytes))                          \
+			*(whole *)to = *(const any *)from;                                  \
 	}
 
 COPY_LINES(copy_lines_16, 16, )

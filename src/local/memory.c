@@ -277,8 +277,8 @@ enum copy_result memory_copy(struct nic *nic, struct peer *peer, enum copy_direc
 
 	memory_slice(remote, 1, 0, length - tail, &remote_part);
 
-	enum copy_result result = copy_by_kernel(nic, peer, direction, local_part, n, &remote_part,
-						 1, length - tail);
+	enum copy_result result =
+		copy_by_kernel(nic, peer, direction, local_part, n, &remote_part, 1, length - tail);
 
 	if (result != COPY_DONE)
 		return result;

@@ -9,12 +9,13 @@
 #include "nic/layout.h"
 
 enum message_type {
-	MESSAGE_HELLO = 1, /* who connects; with fds: segment, doorbell, pages file if there is one */
-	MESSAGE_WELCOME,   /* who was connected to; with the same fds */
-	MESSAGE_READY,	   /* who connected waits for our visits too from now on: visit it */
-	MESSAGE_REFUSED,   /* value: enum cause_code */
-	MESSAGE_ASSIST,	   /* copy or calculate, in your memory */
-	MESSAGE_ASSISTED,  /* the answer: status, value */
+	MESSAGE_HELLO =
+		1,	 /* who connects; with fds: segment, doorbell, pages file if there is one */
+	MESSAGE_WELCOME, /* who was connected to; with the same fds */
+	MESSAGE_READY,	 /* who connected waits for our visits too from now on: visit it */
+	MESSAGE_REFUSED, /* value: enum cause_code */
+	MESSAGE_ASSIST,	 /* copy or calculate, in your memory */
+	MESSAGE_ASSISTED, /* the answer: status, value */
 };
 
 enum assist_op {
@@ -37,7 +38,7 @@ struct message {
 	uint64_t id;  /* of the request; the answer repeats it */
 	uint32_t qpn; /* requester's QP */
 	uint32_t dest_qpn;
-	uint32_t life; /* of the destination QP, when it admitted the message: nic_qp_life() */
+	uint32_t life;	 /* of the destination QP, when it admitted the message: nic_qp_life() */
 	uint32_t status; /* answer: enum cause_code, CAUSE_NONE when done */
 	uint32_t pd;
 	uint64_t bounce; /* offset in the requester's segment */

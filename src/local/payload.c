@@ -107,9 +107,10 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget)
 
 		uint32_t n = memory_slice(w->local, w->local_count, ts->done, part, local);
 		uint32_t m = memory_slice(w->remote, w->remote_count, ts->done, part, remote);
-		enum copy_result result =
-			memory_copy(w->qp->nic, ts->peer, from_peer ? COPY_FROM_PEER : COPY_TO_PEER, local, n,
-				    remote, m, part, !from_peer && !is_send(w->wqe->opcode));
+		enum copy_result result = memory_copy(w->qp->nic, ts->peer,
+						      from_peer ? COPY_FROM_PEER : COPY_TO_PEER,
+						      local, n, remote, m, part,
+						      !from_peer && !is_send(w->wqe->opcode));
 
 		if (result == COPY_REFUSED)
 			return ask(w);

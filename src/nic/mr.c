@@ -248,9 +248,8 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 		return remote ? CAUSE_RKEY_ACCESS : CAUSE_LKEY_ACCESS;
 
 	uint64_t va = mr->addr + (addr - mr->iova);
-	bool mapped =
-		va >= atomic_load_explicit(&mr->mapped_start, memory_order_relaxed) &&
-		va + length <= atomic_load_explicit(&mr->mapped_end, memory_order_relaxed);
+	bool mapped = va >= atomic_load_explicit(&mr->mapped_start, memory_order_relaxed) &&
+		      va + length <= atomic_load_explicit(&mr->mapped_end, memory_order_relaxed);
 
 	*piece = (struct piece){ .addr = va,
 				 .length = length,

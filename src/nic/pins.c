@@ -19,7 +19,8 @@ static bool status_tells(void)
 		for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 			size_t n = strlen(fields[i]);
 
-			if (!strncmp(line, fields[i], n) && sscanf(line + n, "%lu", &kib) == 1 && kib)
+			if (!strncmp(line, fields[i], n) && sscanf(line + n, "%lu", &kib) == 1 &&
+			    kib)
 				found = true;
 		}
 	}

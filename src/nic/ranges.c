@@ -104,9 +104,8 @@ bool ranges_add(struct page_ranges *ranges, uint64_t start, uint64_t end)
 			ranges->list[i].count++;
 		else
 			insert(ranges, i,
-			       (struct page_range){ .start = at,
-						    .end = next < end ? next : end,
-						    .count = 1 });
+			       (struct page_range){
+				       .start = at, .end = next < end ? next : end, .count = 1 });
 	}
 	merge(ranges, start, end);
 	return true;
@@ -141,8 +140,7 @@ void ranges_set_mapped(struct page_ranges *ranges, uint64_t start, uint64_t end,
 {
 	split(ranges, start);
 	split(ranges, end);
-	for (size_t i = find(ranges, start);
-	     i < ranges->count && ranges->list[i].start < end; i++)
+	for (size_t i = find(ranges, start); i < ranges->count && ranges->list[i].start < end; i++)
 		ranges->list[i].mapped = mapped;
 	merge(ranges, start, end);
 }

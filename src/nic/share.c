@@ -325,7 +325,8 @@ static void give_back_moved(struct nic *nic, const struct look *look, uint64_t s
 		uint64_t from = vma.offset > start ? vma.offset : start;
 		uint64_t to = last < end ? last : end;
 
-		if (from < to && is_ours(share, &vma) && !window_is(&attach_self(nic)->windows, vma.start))
+		if (from < to && is_ours(share, &vma) &&
+		    !window_is(&attach_self(nic)->windows, vma.start))
 			switch_to_private(&share->switcher, vma.start + (from - vma.offset),
 					  vma.start + (to - vma.offset), from, vma.prot,
 					  look->threads.alone);
@@ -413,8 +414,7 @@ void share_before_fork(struct nic *nic)
 	share_lock(nic);
 	if (!share)
 		return;
-	for (uint64_t at = 0; ranges_next(&share->ranges, at, UINT64_MAX, &range);
-	     at = range.end) {
+	for (uint64_t at = 0; ranges_next(&share->ranges, at, UINT64_MAX, &range); at = range.end) {
 		if (!range.mapped)
 			continue;
 		if (!looking) {

@@ -33,7 +33,7 @@ struct uffd_move {
 	uint64_t dst, src, len, mode;
 	int64_t moved;
 };
-#define UFFD_MOVE	    _IOWR(UFFDIO, 0x05, struct uffd_move)
+#define UFFD_MOVE	     _IOWR(UFFDIO, 0x05, struct uffd_move)
 #define UFFD_MOVE_OVER_HOLES 2ull
 
 static void *at(uint64_t addr)
@@ -99,10 +99,9 @@ bool switch_init(struct switcher *s, int file)
 	madvise(s->scratch, s->scratch_bytes, MADV_DONTFORK);
 	s->file = file;
 	s->uffd = open_uffd(&s->holds_all);
-	if (s->uffd >= 0 &&
-	    (ioctl(s->uffd, UFFDIO_API, &api) ||
-	     !watch(s, (uint64_t)(uintptr_t)s->scratch, s->scratch_bytes,
-		    UFFDIO_REGISTER_MODE_MISSING))) {
+	if (s->uffd >= 0 && (ioctl(s->uffd, UFFDIO_API, &api) ||
+			     !watch(s, (uint64_t)(uintptr_t)s->scratch, s->scratch_bytes,
+				    UFFDIO_REGISTER_MODE_MISSING))) {
 		close(s->uffd);
 		s->uffd = -1;
 	}
@@ -128,9 +127,8 @@ static bool look(struct switcher *s, uint64_t start, uint64_t length)
 {
 	uint64_t page = page_size(), bytes = length / page * sizeof(s->seen[0]);
 	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	bool done = fd >= 0 &&
-		    pread(fd, s->seen, bytes, (off_t)(start / page * sizeof(s->seen[0]))) ==
-			    (ssize_t)bytes;
+	bool done = fd >= 0 && pread(fd, s->seen, bytes,
+				     (off_t)(start / page * sizeof(s->seen[0]))) == (ssize_t)bytes;
 
 	if (fd >= 0)
 		close(fd);
@@ -353,8 +351,8 @@ static bool fill_memory(struct switcher *s, uint64_t to, uint64_t offset, uint64
 /* Nobody looks: new memory in the same place, which the kernel joins with what is beside it. */
 static bool replace(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot)
 {
-	if (mmap(at(start), length, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+	if (mmap(at(start), length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+		 -1, 0) == MAP_FAILED)
 		return false;
 	if (!fill_memory(s, start, offset, length)) {
 		mmap(at(start), length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->file,

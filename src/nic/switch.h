@@ -23,9 +23,9 @@
 #define SWITCH_CHUNK (16u << 20) /* bytes: what exists twice at most */
 
 struct switcher {
-	int file;	 /* of the pages */
-	int uffd;	 /* -1: refused, or without UFFDIO_MOVE */
-	bool holds_all;	 /* the uffd holds system calls too */
+	int file;	  /* of the pages */
+	int uffd;	  /* -1: refused, or without UFFDIO_MOVE */
+	bool holds_all;	  /* the uffd holds system calls too */
 	uint8_t *scratch; /* where pages move to, a chunk and what aligns it */
 	uint64_t scratch_bytes;
 	uint64_t seen[SWITCH_CHUNK / 4096]; /* of a chunk: /proc/self/pagemap */

@@ -22,12 +22,12 @@ struct vma_query {
 	uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
 	uint64_t vma_name_addr, build_id_addr;
 };
-#define VMA_QUERY	   _IOWR('f', 17, struct vma_query)
-#define VMA_QUERY_READABLE 0x01
-#define VMA_QUERY_WRITABLE 0x02
+#define VMA_QUERY	     _IOWR('f', 17, struct vma_query)
+#define VMA_QUERY_READABLE   0x01
+#define VMA_QUERY_WRITABLE   0x02
 #define VMA_QUERY_EXECUTABLE 0x04
-#define VMA_QUERY_SHARED 0x08
-#define VMA_QUERY_OR_NEXT 0x10
+#define VMA_QUERY_SHARED     0x08
+#define VMA_QUERY_OR_NEXT    0x10
 
 static bool query(int maps, uint64_t addr, uint64_t end, bool write, enum vma_verdict *verdict)
 {
@@ -156,7 +156,8 @@ static bool find_by_reading(int maps, uint64_t addr, struct vma *vma)
 			char prot[5], name[32] = "";
 
 			*end = 0;
-			if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %31s",
+			if (sscanf(line,
+				   "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %31s",
 				   &vma->start, &vma->end, prot, &vma->offset, &vma->major,
 				   &vma->minor, &vma->inode, name) < 7 ||
 			    vma->end <= addr)

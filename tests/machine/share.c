@@ -109,7 +109,8 @@ static void start_writers(struct writer *writers, void *memory)
 	_Atomic uint64_t *words = memory;
 
 	for (unsigned i = 0; i < WRITERS; i++) {
-		writers[i] = (struct writer){ .words = &words[i + 1], .common = &words[WRITERS + 1] };
+		writers[i] =
+			(struct writer){ .words = &words[i + 1], .common = &words[WRITERS + 1] };
 		CHECK_EQUAL(pthread_create(&writers[i].thread, NULL, write_all, &writers[i]), 0);
 	}
 }

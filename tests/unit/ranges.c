@@ -71,7 +71,8 @@ static void random_rounds_agree_with_a_page_table(void **state)
 				model.count[page]++;
 		}
 		compare(&ranges, &model);
-		assert_false(ranges_next(&ranges, one->start, one->start, &(struct page_range){ 0 }));
+		assert_false(
+			ranges_next(&ranges, one->start, one->start, &(struct page_range){ 0 }));
 	}
 	ranges_destroy(&ranges);
 }

@@ -35,10 +35,11 @@ static void exactly_the_bytes_asked_for(void **state)
 }
 
 #define WORDS  512u
-#define ROUNDS 200000u
+#define ROUNDS 20000u
 
 struct watch {
 	_Alignas(LINE) _Atomic uint64_t words[WORDS];
+	_Atomic uint64_t round; /* that the watcher waits for */
 	unsigned early;
 };
 
@@ -46,14 +47,19 @@ struct watch {
 static void *watch_words(void *arg)
 {
 	struct watch *watch = arg;
-	uint64_t last;
 
-	do {
-		last = atomic_load_explicit(&watch->words[WORDS - 1], memory_order_acquire);
-		for (unsigned i = 0; i < WORDS; i += 7)
-			watch->early +=
-				atomic_load_explicit(&watch->words[i], memory_order_relaxed) < last;
-	} while (last < ROUNDS);
+	for (uint64_t round = 1; round <= ROUNDS; round++) {
+		while (atomic_load_explicit(&watch->words[WORDS - 1], memory_order_acquire) !=
+		       round)
+			;
+		for (unsigned i = WORDS; i-- > 0;) {
+			if (atomic_load_explicit(&watch->words[i], memory_order_relaxed) != round) {
+				watch->early++;
+				break;
+			}
+		}
+		atomic_store_explicit(&watch->round, round + 1, memory_order_release);
+	}
 	return NULL;
 }
 
@@ -64,10 +70,13 @@ static void last_word_is_stored_last(void **state)
 	pthread_t thread;
 
 	(void)state;
+	atomic_store(&watch.round, 1);
 	assert_int_equal(pthread_create(&thread, NULL, watch_words, &watch), 0);
 	for (uint64_t round = 1; round <= ROUNDS; round++) {
 		for (unsigned i = 0; i < WORDS; i++)
 			from[i] = round;
+		while (atomic_load_explicit(&watch.round, memory_order_acquire) != round)
+			;
 		copy_ordered(watch.words, from, sizeof(from));
 	}
 	pthread_join(thread, NULL);

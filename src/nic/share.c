@@ -233,16 +233,26 @@ static enum nic_unmapped share_pages(struct share *share, const struct look *loo
 	return why;
 }
 
-/* The part of [start, end) from its first byte on that the program still has from the pages file. */
-static uint64_t still_ours(const struct share *share, int maps, uint64_t start, uint64_t end)
+/* How far, from start on, the program still has [start, end) from the pages file. Where that ends *next is where to look
+ * again: behind what it has mapped there instead. */
+static uint64_t still_ours(const struct share *share, int maps, uint64_t start, uint64_t end,
+			   uint64_t *next)
 {
 	uint64_t at = start;
 	struct vma vma;
 
-	while (at < end && vma_find(maps, at, &vma) && vma.start <= at && is_ours(share, &vma) &&
-	       vma.offset == vma.start)
-		at = vma.end;
-	return at < end ? at : end;
+	for (; at < end; at = vma.end) {
+		if (!vma_find(maps, at, &vma)) {
+			*next = end;
+			return at;
+		}
+		if (vma.start > at || !is_ours(share, &vma) || vma.offset != vma.start) {
+			*next = vma.start > at ? vma.start : vma.end;
+			return at;
+		}
+	}
+	*next = end;
+	return end;
 }
 
 /* The longest run of [start, end) that is mapped. */
@@ -252,19 +262,17 @@ static void find_run(const struct share *share, int maps, uint64_t start, uint64
 	struct page_range range;
 	uint64_t begin = 0, last = 0;
 
-	for (uint64_t at = start; ranges_next(&share->ranges, at, end, &range);) {
-		uint64_t to = range.start;
-
-		if (range.mapped)
-			to = still_ours(share, maps, range.start, range.end);
-		if (to == range.start) {
-			/* Not mapped, or the program has mapped something else there. */
-			at = range.mapped ? range.start + share->page : range.end;
+	for (uint64_t at = start, to; ranges_next(&share->ranges, at, end, &range);) {
+		if (!range.mapped) {
+			at = range.end;
 			continue;
 		}
+		to = still_ours(share, maps, range.start, range.end, &at);
+		if (to == range.start)
+			continue;
 		if (range.start != last)
 			begin = range.start;
-		at = last = to;
+		last = to;
 		if (last - begin > run->end - run->start) {
 			run->start = begin;
 			run->end = last;

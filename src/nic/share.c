@@ -386,10 +386,11 @@ void share_remove(struct nic *nic, uint64_t addr, uint64_t length)
 	for (uint64_t at = start; ranges_next(&share->ranges, at, end, &range); at = range.end) {
 		if (!range.mapped || range.count > 1)
 			continue;
-		if (!looking)
-			looking = look_begin(nic, &look);
-		if (looking)
-			give_back(nic, &look, range.start, range.end);
+		/* Without a descriptor to look with it stays shared, and counted. */
+		if (!looking && !look_begin(nic, &look))
+			return;
+		looking = true;
+		give_back(nic, &look, range.start, range.end);
 	}
 	if (looking)
 		look_end(&look);

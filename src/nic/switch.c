@@ -401,11 +401,11 @@ static bool detach(struct switcher *s, uint64_t start, uint64_t length, uint64_t
 	return true;
 }
 
-bool switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
+void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
 		       bool alone)
 {
 	uint64_t length = end - start, done = 0;
-	bool hold = !alone && s->holds_all, gone = true;
+	bool hold = !alone && s->holds_all;
 	uint8_t *spare = MAP_FAILED;
 
 	/* One for all chunks: they are one mapping in the end. */
@@ -424,9 +424,6 @@ bool switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 			munmap(spare + done, part);
 		if (replaced || detach(s, place, part, from, prot))
 			empty_file(s, from, part);
-		else
-			gone = false;
 		done += part;
 	}
-	return gone;
 }

@@ -45,10 +45,10 @@ enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t 
 				   bool alone, uint64_t *done);
 
 /*
- * And back: [start, end) is a mapping of the pages file from offset on. True when the file's pages are not needed any
- * more. Without a way to hold other threads it becomes a private mapping of the file, each page of it copied.
+ * And back: [start, end) is a mapping of the pages file from offset on, whose pages are freed. Without a way to hold other
+ * threads it becomes a private mapping of the file, each page of it copied.
  */
-bool switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
+void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
 		       bool alone);
 
 #endif

@@ -445,6 +445,33 @@ static void without_userfaultfd(void)
 	stop_writers(writers);
 }
 
+/* A message over addresses at which the library's view of them changes. */
+static void across_windows(void)
+{
+	const size_t length = 48u << 10;
+	uint8_t *memory = (uint8_t *)(0x200040000000 - length / 2 - 4);
+	struct ibv_qp *a, *b;
+	struct ibv_mr *mr;
+	struct node node;
+
+	CHECK(mmap((void *)(0x200040000000 - BYTES), 2 * BYTES, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != MAP_FAILED);
+	node_open(&node);
+	a = node_qp(&node, IBV_QPT_RC, NULL);
+	b = node_qp(&node, IBV_QPT_RC, NULL);
+	node_connect_pair(&node, a, b, &patient);
+	mr = enroll(node.pd, (void *)(0x200040000000 - BYTES), 2 * BYTES);
+	CHECK(is_shared(memory));
+	for (size_t i = 0; i < length; i++)
+		node.buf[i] = (uint8_t)(i * 11 + 3);
+	CHECK_EQUAL(node_rdma(&node, a, 1, IBV_WR_RDMA_WRITE, 0, (uint32_t)length,
+			      (uintptr_t)memory, mr->rkey),
+		    0);
+	node_expect(node.cq, 1, IBV_WC_SUCCESS);
+	CHECK(!memcmp(memory, node.buf, length));
+	CHECK(!memory[-1] && !memory[length]);
+}
+
 /* Everything, over each way. */
 static void exchange_over(const char *way)
 {
@@ -479,6 +506,7 @@ int main(int argc, char **argv)
 		{ "fork_beside_writers", forking },
 		{ "direct_reads_while_registering", reading_directly },
 		{ "without_userfaultfd", without_userfaultfd },
+		{ "message_across_windows", across_windows },
 		{ "exchange_over_mapped_pages", over_mapped_pages },
 		{ "exchange_over_cma", over_cma },
 		{ "exchange_over_assistance", over_assistance },

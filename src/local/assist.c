@@ -31,10 +31,11 @@ static void ask_free(struct nic *nic, struct ask *ask)
 }
 
 struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct message *message,
-			 const struct iovec *local, uint32_t local_count, int *error)
+			 const struct piece *local, uint32_t local_count, int *error)
 {
 	static _Atomic uint64_t last_id;
 	struct ask *ask = calloc(1, sizeof(*ask));
+	struct iovec iov[MEMORY_PIECES];
 
 	*error = ENOMEM;
 	if (!ask)
@@ -51,8 +52,9 @@ struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct
 		}
 	}
 	*error = EFAULT;
+	memory_vector(nic, local, local_count, iov);
 	if (carries_payload(message->op) &&
-	    dma_to_file(nic->seg_fd, local, local_count, ask->bounce) != (ssize_t)message->length) {
+	    dma_to_file(nic->seg_fd, iov, local_count, ask->bounce) != (ssize_t)message->length) {
 		ask_free(nic, ask);
 		return NULL;
 	}
@@ -83,10 +85,13 @@ enum ask_state assist_state(struct nic *nic, struct ask *ask)
 	return state;
 }
 
-bool assist_collect(struct nic *nic, struct ask *ask, const struct iovec *local,
+bool assist_collect(struct nic *nic, struct ask *ask, const struct piece *local,
 		    uint32_t local_count)
 {
-	return dma_from_file(nic->seg_fd, local, local_count, ask->bounce) == (ssize_t)ask->length;
+	struct iovec iov[MEMORY_PIECES];
+
+	memory_vector(nic, local, local_count, iov);
+	return dma_from_file(nic->seg_fd, iov, local_count, ask->bounce) == (ssize_t)ask->length;
 }
 
 void assist_end(struct nic *nic, struct ask *ask)
@@ -173,18 +178,20 @@ void assist_forget(struct nic *nic, struct peer *peer)
 	pthread_mutex_unlock(&nic->assist_lock);
 }
 
-bool assist_atomic(struct nic *nic, uint64_t va, enum assist_op op, uint64_t compare_add,
+bool assist_atomic(struct nic *nic, const struct piece *at, enum assist_op op, uint64_t compare_add,
 		   uint64_t swap, uint64_t *old)
 {
+	if (memory_atomic(attach_self(nic), at, op == ASSIST_COMPARE_SWAP, compare_add, swap, old))
+		return true;
 	pthread_mutex_lock(&nic->atomic_lock);
-	bool done = memory_read_own(nic, va, old, WORD);
+	bool done = memory_read_own(nic, at->addr, old, WORD);
 
 	if (done && op == ASSIST_FETCH_ADD) {
 		uint64_t sum = *old + compare_add;
 
-		done = memory_write_own(nic, va, &sum, WORD);
+		done = memory_write_own(nic, at->addr, &sum, WORD);
 	} else if (done && *old == compare_add) {
-		done = memory_write_own(nic, va, &swap, WORD);
+		done = memory_write_own(nic, at->addr, &swap, WORD);
 	}
 	pthread_mutex_unlock(&nic->atomic_lock);
 	return done;
@@ -205,22 +212,26 @@ static uint32_t rights_of(uint32_t op)
 }
 
 /* The last word last: a program may be spinning on it. */
-static bool fill(int fd, const struct iovec *pieces, uint32_t count, uint64_t offset,
-		 uint64_t length, bool ordered)
+static bool fill(struct nic *nic, int fd, const struct piece *pieces, uint32_t count,
+		 uint64_t offset, uint64_t length, bool ordered)
 {
-	uint64_t end = (uint64_t)(uintptr_t)pieces[0].iov_base + length;
+	uint64_t end = pieces[0].addr + length;
 	uint64_t tail = ordered ? end % WORD ? end % WORD : WORD : 0;
-	struct iovec part[NIC_MAX_SGE];
+	struct piece part[NIC_MAX_SGE];
+	struct iovec iov[NIC_MAX_SGE];
 	uint32_t n;
 
 	if (tail && length > tail) {
 		n = memory_slice(pieces, count, 0, length - tail, part);
-		if (dma_from_file(fd, part, n, offset) != (ssize_t)(length - tail))
+		memory_vector(nic, part, n, iov);
+		if (dma_from_file(fd, iov, n, offset) != (ssize_t)(length - tail))
 			return false;
 		n = memory_slice(pieces, count, length - tail, tail, part);
-		return dma_from_file(fd, part, n, offset + length - tail) == (ssize_t)tail;
+		memory_vector(nic, part, n, iov);
+		return dma_from_file(fd, iov, n, offset + length - tail) == (ssize_t)tail;
 	}
-	return dma_from_file(fd, pieces, count, offset) == (ssize_t)length;
+	memory_vector(nic, pieces, count, iov);
+	return dma_from_file(fd, iov, count, offset) == (ssize_t)length;
 }
 
 /* The message has been in the socket since its sender's visit: is the QP still as it was then? */
@@ -232,19 +243,20 @@ static bool is_admitted(struct nic *nic, const struct message *message)
 	uint64_t word = qp ? atomic_load_explicit(&qp->state, memory_order_acquire) : 0;
 	enum ibv_qp_state state = word & 0xff;
 
-	return word & NIC_QP_EXISTS && nic_qp_life(word) == message->life &&
-	       state >= IBV_QPS_RTR && state != IBV_QPS_ERR;
+	return word & NIC_QP_EXISTS && nic_qp_life(word) == message->life && state >= IBV_QPS_RTR &&
+	       state != IBV_QPS_ERR;
 }
 
 void assist_serve(struct nic *nic, struct peer *peer, const struct message *message,
 		  struct message *answer)
 {
-	struct iovec pieces[NIC_MAX_SGE];
+	struct piece pieces[NIC_MAX_SGE];
+	struct iovec iov[NIC_MAX_SGE];
 	struct seg_visit *visit;
 	struct cause c = { .peer_qpn = message->qpn, .qpn = message->dest_qpn };
 	bool atomic = message->op == ASSIST_COMPARE_SWAP || message->op == ASSIST_FETCH_ADD;
 	bool done = true;
-	uint64_t total = 0, va = 0;
+	uint64_t total = 0;
 
 	answer->id = message->id;
 	answer->status = CAUSE_ATTACH_FAILED;
@@ -261,23 +273,22 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 
 		answer->status = mr_check(nic->seg, message->op != ASSIST_SCATTER, range->lkey,
 					  range->addr, range->length, rights_of(message->op),
-					  message->pd, &va, &c);
-		pieces[i] = (struct iovec){ .iov_base = (void *)(uintptr_t)va,
-					    .iov_len = range->length };
+					  message->pd, &pieces[i], &c);
 		total += range->length;
 	}
 	if (!answer->status && total != message->length)
 		answer->status = CAUSE_ATTACH_FAILED;
 	if (!answer->status) {
+		memory_vector(nic, pieces, message->count, iov);
 		if (atomic)
-			done = assist_atomic(nic, va, message->op, message->compare_add,
+			done = assist_atomic(nic, &pieces[0], message->op, message->compare_add,
 					     message->swap, &answer->value);
 		else if (message->op == ASSIST_READ)
-			done = dma_to_file(peer->visitor.seg_fd, pieces, message->count,
+			done = dma_to_file(peer->visitor.seg_fd, iov, message->count,
 					   message->bounce) == (ssize_t)message->length;
 		else
-			done = fill(peer->visitor.seg_fd, pieces, message->count, message->bounce,
-				    message->length, message->op == ASSIST_WRITE);
+			done = fill(nic, peer->visitor.seg_fd, pieces, message->count,
+				    message->bounce, message->length, message->op == ASSIST_WRITE);
 		if (!done)
 			answer->status = CAUSE_REMOTE_FAULT;
 	}

@@ -10,9 +10,8 @@
 #ifndef UROCE_LOCAL_ASSIST_H
 #define UROCE_LOCAL_ASSIST_H
 
-#include <sys/uio.h>
-
 #include "local/attach.h"
+#include "nic/mr.h"
 
 /* Bytes that one request moves at most. */
 #define ASSIST_CHUNK (256u << 10)
@@ -40,10 +39,10 @@ struct ask {
  * memory), ENOMEM, EAGAIN (ask again later) or ECONNRESET (the peer is gone).
  */
 struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct message *message,
-			 const struct iovec *local, uint32_t local_count, int *error);
+			 const struct piece *local, uint32_t local_count, int *error);
 enum ask_state assist_state(struct nic *nic, struct ask *ask);
 /* After ASK_ANSWERED of a read: the bytes into local memory; false on a fault. */
-bool assist_collect(struct nic *nic, struct ask *ask, const struct iovec *local,
+bool assist_collect(struct nic *nic, struct ask *ask, const struct piece *local,
 		    uint32_t local_count);
 /* Ends a request, in whatever state. */
 void assist_end(struct nic *nic, struct ask *ask);
@@ -57,9 +56,10 @@ void assist_forget(struct nic *nic, struct peer *peer);
 void assist_serve(struct nic *nic, struct peer *peer, const struct message *message,
 		  struct message *answer);
 
-/* An atomic on 8 bytes of our own memory. All atomics of a process go through here, one after the
- * other: they are atomic with respect to each other (IBV_ATOMIC_HCA). False on a fault. */
-bool assist_atomic(struct nic *nic, uint64_t va, enum assist_op op, uint64_t compare_add,
+/* An atomic on 8 bytes of our own memory that are not mapped. All atomics of a process on such memory go through here,
+ * one after the other: they are atomic with respect to each other (IBV_ATOMIC_HCA). On mapped memory they are the
+ * CPU's, whoever does them (memory_atomic). False on a fault. */
+bool assist_atomic(struct nic *nic, const struct piece *at, enum assist_op op, uint64_t compare_add,
 		   uint64_t swap, uint64_t *old);
 
 #endif

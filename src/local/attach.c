@@ -22,6 +22,7 @@
 #include "local/repair.h"
 #include "nic/crash.h"
 #include "nic/life.h"
+#include "nic/share.h"
 
 #define BACKLOG	  128
 #define SUSPICION 1000000000ull /* ns: for how long a lock may outlive its process's sockets */
@@ -167,9 +168,10 @@ int attach_start(struct nic *nic)
 		.instance = nic->seg->hdr.instance,
 		.pid = getpid(),
 		.is_self = true,
-		.cma = true,
+		.cma = memory_way() <= MEMORY_CMA,
 		.conn = -1,
 	};
+	windows_init(&attach->self.windows, share_file(nic), true);
 	nic->attach = attach;
 	visitor_add(nic, &attach->self.visitor);
 
@@ -193,6 +195,7 @@ void attach_unlock(struct nic *nic)
 static void peer_free(struct nic *nic, struct peer *peer)
 {
 	assist_forget(nic, peer);
+	windows_destroy(&peer->windows);
 	munmap(peer->visitor.seg, peer->size);
 	close(peer->visitor.seg_fd);
 	close(peer->target.doorbell);
@@ -210,6 +213,8 @@ static void close_inherited(struct attach *attach)
 
 		close(peer->visitor.seg_fd);
 		close(peer->target.doorbell);
+		if (peer->windows.file >= 0)
+			close(peer->windows.file);
 	}
 }
 
@@ -231,6 +236,7 @@ void attach_stop(struct nic *nic)
 		free(list_entry(node, struct suspect, node));
 	list_for_each_safe(node, tmp, &attach->peers)
 		peer_free(nic, list_entry(node, struct peer, of_attach));
+	windows_destroy(&attach->self.windows);
 	pthread_cond_destroy(&attach->resolved);
 	pthread_mutex_destroy(&attach->lock);
 	free(attach);
@@ -247,6 +253,15 @@ static struct message introduction(struct nic *nic, enum message_type type)
 		.size = nic->seg->hdr.size,
 		.primary_slot = nic->seg->hdr.primary_slot,
 	};
+}
+
+/* Sends an introduction with our descriptors: 0, or errno. */
+static int introduce(struct nic *nic, int fd, const struct message *message)
+{
+	int pages = share_file(nic);
+
+	return message_send(fd, message, (int[]){ nic->seg_fd, nic->doorbell, pages },
+			    pages < 0 ? 2 : 3);
 }
 
 /* Maps a segment whose owner cannot make our accesses fail: it is sealed against shrinking. */
@@ -324,8 +339,9 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 	peer->primary_slot = message->primary_slot;
 	peer->pid = pid;
 	peer->conn = -1;
+	windows_init(&peer->windows, fds[2], false);
 	list_init(&peer->asks);
-	atomic_store(&peer->cma, memory_probe(peer));
+	atomic_store(&peer->cma, memory_way() <= MEMORY_CMA && memory_probe(peer));
 	list_add_tail(&attach->peers, &peer->of_attach);
 	/* From here on our waits for visits look at this process too: before it gets our segment in
 	 * the answer. */
@@ -368,7 +384,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 
 	/* Sent before the helper can find the endpoint: afterwards it alone may free it. */
 	struct message hello = introduction(nic, MESSAGE_HELLO);
-	bool sent = !message_send(fd, &hello, (int[]){ nic->seg_fd, nic->doorbell }, 2);
+	bool sent = !introduce(nic, fd, &hello);
 
 	crash_point(HELLO_SENT);
 	struct endpoint *endpoint = sent ? endpoint_add(nic, CONNECTED, fd, slot) : NULL;
@@ -533,7 +549,7 @@ static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint,
 	crash_point(PEER_KNOWN);
 	endpoint->peer = peer;
 	atomic_fetch_add(&peer->refs, 1);
-	if (message_send(endpoint->fd, &answer, (int[]){ nic->seg_fd, nic->doorbell }, 2))
+	if (introduce(nic, endpoint->fd, &answer))
 		return CAUSE_ATTACH_FAILED;
 	crash_point(WELCOME_SENT);
 	return CAUSE_NONE;
@@ -582,7 +598,7 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint,
 static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 {
 	struct message message;
-	int fds[2];
+	int fds[MESSAGE_FDS];
 	int error = message_receive(endpoint->fd, &message, fds);
 	enum cause_code refusal = CAUSE_PEER_SILENT;
 

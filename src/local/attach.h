@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "local/message.h"
+#include "local/window.h"
 #include "nic/attention.h"
 #include "nic/nic.h"
 #include "nic/visit.h"
@@ -21,6 +22,7 @@
 struct peer {
 	struct visitor visitor; /* its segment; must be first */
 	struct target target;
+	struct windows windows; /* its pages file */
 	uint64_t instance;
 	uint64_t size; /* bytes mapped */
 	uint32_t primary_slot;

@@ -60,29 +60,24 @@ static enum cause_code gather(struct walk *w)
 	w->local_count = 0;
 	w->length = wqe->length;
 	if (w->qp->type == IBV_QPT_UD) {
-		w->local[w->local_count++] =
-			(struct iovec){ .iov_base = w->ts->grh, .iov_len = GRH_BYTES };
+		w->local[w->local_count++] = piece_ours(w->ts->grh, GRH_BYTES);
 		w->length += GRH_BYTES;
 	}
 	if (wqe->send_flags & IBV_SEND_INLINE) {
 		w->local[w->local_count++] =
-			(struct iovec){ .iov_base = nic_swqe_inline(w->qp, wqe),
-					.iov_len = wqe->inline_length };
+			piece_ours(nic_swqe_inline(w->qp, wqe), wqe->inline_length);
 		return CAUSE_NONE;
 	}
 	for (uint32_t i = 0; i < wqe->num_sge; i++) {
-		uint64_t va;
-
 		if (!wqe->sge[i].length)
 			continue;
 		enum cause_code code = mr_check(w->qp->nic->seg, false, wqe->sge[i].lkey,
 						wqe->sge[i].addr, wqe->sge[i].length, rights,
-						w->qp->pd, &va, &w->cause);
+						w->qp->pd, &w->local[w->local_count], &w->cause);
 
 		if (code)
 			return code;
-		w->local[w->local_count++] = (struct iovec){ .iov_base = (void *)(uintptr_t)va,
-							     .iov_len = wqe->sge[i].length };
+		w->local_count++;
 	}
 	return CAUSE_NONE;
 }
@@ -219,7 +214,7 @@ static enum transport_outcome not_ready(struct walk *w)
 }
 
 /* The memory that the remote key names. */
-static enum cause_code check_remote_range(struct walk *w, uint64_t *va)
+static enum cause_code check_remote_range(struct walk *w)
 {
 	struct nic_swqe *wqe = w->wqe;
 	uint32_t rights = wqe->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ :
@@ -231,7 +226,7 @@ static enum cause_code check_remote_range(struct walk *w, uint64_t *va)
 		return CAUSE_ATOMIC_ALIGNMENT;
 	}
 	return mr_check(w->ts->peer->visitor.seg, true, wqe->rkey, wqe->remote_addr, wqe->length,
-			rights, w->target_qp->pd, va, &w->cause);
+			rights, w->target_qp->pd, &w->remote[0], &w->cause);
 }
 
 /* Datagrams of several senders wait for each other, but not for one that stands still. */
@@ -246,12 +241,11 @@ static int aim(struct walk *w)
 {
 	struct transport_state *ts = w->ts;
 	enum ibv_wr_opcode opcode = w->wqe->opcode;
-	uint64_t va = 0;
 
 	w->remote_count = 0;
 	/* Zero bytes at any address with any key are nothing (specification 9.7.4.1.2). */
 	if (!is_send(opcode) && w->wqe->length) {
-		enum cause_code code = check_remote_range(w, &va);
+		enum cause_code code = check_remote_range(w);
 
 		if (code) {
 			w->cause.code = code;
@@ -259,8 +253,7 @@ static int aim(struct walk *w)
 						       RESPONSE_NAK_INVALID :
 						       RESPONSE_NAK_ACCESS);
 		}
-		w->remote[w->remote_count++] =
-			(struct iovec){ .iov_base = (void *)(uintptr_t)va, .iov_len = w->length };
+		w->remote_count = 1;
 	}
 	if (needs_receive(opcode) && !ts->taken) {
 		enum response response = responder_take(&ts->peer->target, w->target_qp,

@@ -3,36 +3,145 @@
 #include "local/memory.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "nic/crash.h"
+#include "local/copy.h"
 #include "local/dma.h"
+#include "nic/crash.h"
 #include "nic/life.h"
 #include "nic/vma.h"
 
 #define WORD 8u
 
-uint32_t memory_slice(const struct iovec *pieces, uint32_t count, uint64_t offset, uint64_t length,
-		      struct iovec *slice)
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static enum memory_way best_way;
+
+bool memory_parse(const char *value, enum memory_way *way)
+{
+	static const char *const names[] = { "mapped", "cma", "assist" };
+
+	*way = MEMORY_MAPPED;
+	if (!value || !*value)
+		return true;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(value, names[i])) {
+			*way = (enum memory_way)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+static void init(void)
+{
+	memory_parse(getenv("UROCE_MEMORY"), &best_way);
+}
+
+enum memory_way memory_way(void)
+{
+	pthread_once(&once, init);
+	return best_way;
+}
+
+uint32_t memory_slice(const struct piece *pieces, uint32_t count, uint64_t offset, uint64_t length,
+		      struct piece *slice)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < count && length; i++) {
-		if (offset >= pieces[i].iov_len) {
-			offset -= pieces[i].iov_len;
+		if (offset >= pieces[i].length) {
+			offset -= pieces[i].length;
 			continue;
 		}
-		uint64_t part = pieces[i].iov_len - offset;
+		uint64_t part = pieces[i].length - offset;
 
 		if (part > length)
 			part = length;
-		slice[n++] = (struct iovec){ .iov_base = (uint8_t *)pieces[i].iov_base + offset,
-					     .iov_len = part };
+		slice[n++] = (struct piece){ .addr = pieces[i].addr + offset,
+					     .length = part,
+					     .kind = pieces[i].kind };
 		length -= part;
 		offset = 0;
 	}
 	return n;
+}
+
+/* Where this library sees the beginning of a piece, *length bytes of it at most; NULL: nowhere. */
+static inline uint8_t *see(struct peer *peer, const struct piece *piece, uint64_t offset,
+			   uint64_t *length)
+{
+	if (*length > piece->length - offset)
+		*length = piece->length - offset;
+	switch (piece->kind) {
+	case PIECE_MAPPED:
+		return window_at(&peer->windows, piece->addr + offset, length);
+	case PIECE_OURS:
+		return (uint8_t *)(uintptr_t)piece->addr + offset;
+	default:
+		return NULL;
+	}
+}
+
+void memory_vector(struct nic *nic, const struct piece *pieces, uint32_t count, struct iovec *iov)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t length = pieces[i].length;
+		void *seen = see(attach_self(nic), &pieces[i], 0, &length);
+
+		if (!seen || length < pieces[i].length)
+			seen = (void *)(uintptr_t)pieces[i].addr;
+		iov[i] = (struct iovec){ .iov_base = seen, .iov_len = pieces[i].length };
+	}
+}
+
+/* As another process names them. */
+static void plain_vector(const struct piece *pieces, uint32_t count, struct iovec *iov)
+{
+	for (uint32_t i = 0; i < count; i++)
+		iov[i] = (struct iovec){ .iov_base = (void *)(uintptr_t)pieces[i].addr,
+					 .iov_len = pieces[i].length };
+}
+
+/* By mapped pages: false when they are not to be had, and then another way copies it all. */
+static bool copy_mapped(struct peer *to_peer, const struct piece *to, struct peer *from_peer,
+			const struct piece *from, uint64_t length)
+{
+	uint64_t to_offset = 0, from_offset = 0;
+
+	while (length) {
+		uint64_t part = length;
+		uint8_t *target = see(to_peer, to, to_offset, &part);
+		const uint8_t *source = see(from_peer, from, from_offset, &part);
+
+		if (!target || !source)
+			return false;
+		copy_ordered(target, source, part);
+		length -= part;
+		to_offset += part;
+		from_offset += part;
+		if (to_offset == to->length) {
+			to++;
+			to_offset = 0;
+		}
+		if (from_offset == from->length) {
+			from++;
+			from_offset = 0;
+		}
+	}
+	return true;
+}
+
+static bool is_mapped(const struct piece *pieces, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (pieces[i].kind == PIECE_PRIVATE)
+			return false;
+	}
+	return true;
 }
 
 /* False where the mapping is there and its pages cannot be had: behind the end of a file that was
@@ -111,12 +220,21 @@ static enum copy_result copy_own(struct nic *nic, const struct iovec *from, uint
 	return result;
 }
 
-static enum copy_result copy(struct peer *peer, enum copy_direction direction,
-			     const struct iovec *local, uint32_t local_count,
-			     const struct iovec *remote, uint32_t remote_count, uint64_t length)
+static enum copy_result copy_by_kernel(struct nic *nic, struct peer *peer,
+				       enum copy_direction direction,
+				       const struct piece *local_pieces, uint32_t local_count,
+				       const struct piece *remote_pieces, uint32_t remote_count,
+				       uint64_t length)
 {
-	enum copy_result result =
-		copy_by_cma(peer, direction, local, local_count, remote, remote_count, length);
+	struct iovec local[MEMORY_PIECES], remote[MEMORY_PIECES];
+	enum copy_result result;
+
+	memory_vector(nic, local_pieces, local_count, local);
+	if (peer->is_self)
+		memory_vector(nic, remote_pieces, remote_count, remote);
+	else
+		plain_vector(remote_pieces, remote_count, remote);
+	result = copy_by_cma(peer, direction, local, local_count, remote, remote_count, length);
 
 	if (result != COPY_REFUSED || !peer->is_self) {
 		if (result == COPY_DONE)
@@ -130,46 +248,72 @@ static enum copy_result copy(struct peer *peer, enum copy_direction direction,
 			COPY_REMOTE_FAULT, COPY_LOCAL_FAULT);
 }
 
-enum copy_result memory_copy(struct peer *peer, enum copy_direction direction,
-			     const struct iovec *local, uint32_t local_count,
-			     const struct iovec *remote, uint32_t remote_count, uint64_t length,
+enum copy_result memory_copy(struct nic *nic, struct peer *peer, enum copy_direction direction,
+			     const struct piece *local, uint32_t local_count,
+			     const struct piece *remote, uint32_t remote_count, uint64_t length,
 			     bool ordered)
 {
+	struct peer *self = attach_self(nic);
+
 	if (!length)
 		return COPY_DONE;
 	crash_point(COPY_BEGIN);
+	if (is_mapped(local, local_count) && is_mapped(remote, remote_count) &&
+	    (direction == COPY_TO_PEER ? copy_mapped(peer, remote, self, local, length) :
+					 copy_mapped(self, local, peer, remote, length))) {
+		counter_add(&nic->seg->counters.mapped_copies, 1);
+		return COPY_DONE;
+	}
 
-	uint64_t end =
-		ordered && remote_count == 1 ? (uint64_t)(uintptr_t)remote[0].iov_base + length : 0;
+	uint64_t end = ordered && remote_count == 1 ? remote[0].addr + length : 0;
 	uint64_t tail = end % WORD ? end % WORD : WORD;
 
 	if (!end || length <= tail)
-		return copy(peer, direction, local, local_count, remote, remote_count, length);
+		return copy_by_kernel(nic, peer, direction, local, local_count, remote,
+				      remote_count, length);
 
-	struct iovec local_part[MEMORY_PIECES], remote_part;
+	struct piece local_part[MEMORY_PIECES], remote_part;
 	uint32_t n = memory_slice(local, local_count, 0, length - tail, local_part);
 
 	memory_slice(remote, 1, 0, length - tail, &remote_part);
 
 	enum copy_result result =
-		copy(peer, direction, local_part, n, &remote_part, 1, length - tail);
+		copy_by_kernel(nic, peer, direction, local_part, n, &remote_part, 1, length - tail);
 
 	if (result != COPY_DONE)
 		return result;
 	crash_point(COPY_TAIL);
 	n = memory_slice(local, local_count, length - tail, tail, local_part);
 	memory_slice(remote, 1, length - tail, tail, &remote_part);
-	return copy(peer, direction, local_part, n, &remote_part, 1, tail);
+	return copy_by_kernel(nic, peer, direction, local_part, n, &remote_part, 1, tail);
+}
+
+bool memory_atomic(struct peer *peer, const struct piece *at, bool compare, uint64_t compare_add,
+		   uint64_t swap, uint64_t *old)
+{
+	uint64_t length = at->length;
+	void *word = see(peer, at, 0, &length);
+
+	if (!word || length < WORD)
+		return false;
+	if (compare) {
+		*old = compare_add;
+		__atomic_compare_exchange_n((uint64_t *)word, old, swap, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+	} else {
+		*old = __atomic_fetch_add((uint64_t *)word, compare_add, __ATOMIC_SEQ_CST);
+	}
+	return true;
 }
 
 static bool own(struct nic *nic, enum copy_direction direction, uint64_t addr, void *buffer,
 		uint64_t length)
 {
-	struct iovec ours = { .iov_base = buffer, .iov_len = length };
-	struct iovec theirs = { .iov_base = (void *)(uintptr_t)addr, .iov_len = length };
-	struct peer *self = attach_self(nic);
+	struct piece ours = piece_ours(buffer, length);
+	struct piece theirs = { .addr = addr, .length = length };
 
-	return copy(self, direction, &ours, 1, &theirs, 1, length) == COPY_DONE;
+	return copy_by_kernel(nic, attach_self(nic), direction, &ours, 1, &theirs, 1, length) ==
+	       COPY_DONE;
 }
 
 bool memory_read_own(struct nic *nic, uint64_t addr, void *to, uint64_t length)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reaching memory: copies between our memory and that of a process of this host. This file is the
- * seam: which way a copy goes (CMA now; mapped pages later) is decided here, and where none is open
- * the caller asks the target's helper (local/assist.h).
+ * Reaching memory: copies between our memory and that of a process of this host, by the best way that is open to both
+ * ends: mapped pages, else the kernel's cross memory attach (CMA). Where none is, the caller asks the target's helper
+ * (local/assist.h).
  *
- * No copy ever raises a signal: the kernel copies, and says EFAULT.
+ * No copy ever raises a signal: mapped pages stay when the program unmaps or protects them, and elsewhere the kernel
+ * copies, and says EFAULT.
  */
 #ifndef UROCE_LOCAL_MEMORY_H
 #define UROCE_LOCAL_MEMORY_H
@@ -12,6 +13,15 @@
 #include <sys/uio.h>
 
 #include "local/attach.h"
+#include "nic/mr.h"
+
+/* The best way that may be used: UROCE_MEMORY, for tests of the others. */
+enum memory_way { MEMORY_MAPPED, MEMORY_CMA, MEMORY_ASSIST };
+
+enum memory_way memory_way(void);
+
+/* Whether a value of UROCE_MEMORY is understood; with one that is not there is no device (verbs/device.c). */
+bool memory_parse(const char *value, enum memory_way *way);
 
 enum copy_result {
 	COPY_DONE,
@@ -28,18 +38,26 @@ enum copy_direction { COPY_TO_PEER, COPY_FROM_PEER };
 
 /* The bytes [offset, offset + length) of a list of pieces, as a list; returns its number of
  * pieces. */
-uint32_t memory_slice(const struct iovec *pieces, uint32_t count, uint64_t offset, uint64_t length,
-		      struct iovec *slice);
+uint32_t memory_slice(const struct piece *pieces, uint32_t count, uint64_t offset, uint64_t length,
+		      struct piece *slice);
+
+/* Pieces of this process's memory for the kernel: as this library sees them, where it does. */
+void memory_vector(struct nic *nic, const struct piece *pieces, uint32_t count, struct iovec *iov);
 
 /*
  * Copies length bytes, which local and remote both have. ordered: the last word is written after
  * all others, and as one aligned store as far as the kernel's copy does that (a program may be
- * spinning on it); for COPY_TO_PEER with one remote piece.
+ * spinning on it); for COPY_TO_PEER with one remote piece. Within a visit.
  */
-enum copy_result memory_copy(struct peer *peer, enum copy_direction direction,
-			     const struct iovec *local, uint32_t local_count,
-			     const struct iovec *remote, uint32_t remote_count, uint64_t length,
+enum copy_result memory_copy(struct nic *nic, struct peer *peer, enum copy_direction direction,
+			     const struct piece *local, uint32_t local_count,
+			     const struct piece *remote, uint32_t remote_count, uint64_t length,
 			     bool ordered);
+
+/* An atomic of the CPU on 8 aligned bytes of a process's memory; false where they are not mapped. compare: *old becomes
+ * swap if it is compare_add; else compare_add is added. Within a visit. */
+bool memory_atomic(struct peer *peer, const struct piece *at, bool compare, uint64_t compare_add,
+		   uint64_t swap, uint64_t *old);
 
 /* The same within this process, for the helper and for results: addr may be bad. False on a
  * fault. */

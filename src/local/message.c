@@ -8,11 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Sends a message with up to two descriptors. */
 int message_send(int fd, const struct message *message, const int *fds, int count)
 {
 	union {
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		char bytes[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
 		struct cmsghdr align;
 	} control = { 0 };
 	struct iovec iov = { .iov_base = (void *)message, .iov_len = sizeof(*message) };
@@ -34,12 +33,10 @@ int message_send(int fd, const struct message *message, const int *fds, int coun
 											     EIO;
 }
 
-/* Receives one; fds: two, -1 where none came. 0; EAGAIN; ECONNRESET at the end; EPROTO for what is
- * no message. */
 int message_receive(int fd, struct message *message, int *fds)
 {
 	union {
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		char bytes[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = { .iov_base = message, .iov_len = sizeof(*message) };
@@ -50,7 +47,8 @@ int message_receive(int fd, struct message *message, int *fds)
 	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	int got = 0;
 
-	fds[0] = fds[1] = -1;
+	for (int i = 0; i < MESSAGE_FDS; i++)
+		fds[i] = -1;
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? EAGAIN : ECONNRESET;
 	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
@@ -60,7 +58,7 @@ int message_receive(int fd, struct message *message, int *fds)
 			int received;
 
 			memcpy(&received, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
-			if (got < 2)
+			if (got < MESSAGE_FDS)
 				fds[got++] = received;
 			else
 				close(received);
@@ -78,7 +76,7 @@ int message_receive(int fd, struct message *message, int *fds)
 
 void message_close_fds(const int *fds)
 {
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < MESSAGE_FDS; i++) {
 		if (fds[i] >= 0)
 			close(fds[i]);
 	}

@@ -9,12 +9,13 @@
 #include "nic/layout.h"
 
 enum message_type {
-	MESSAGE_HELLO = 1, /* who connects; with fds: segment, doorbell */
-	MESSAGE_WELCOME,   /* who was connected to; with fds: segment, doorbell */
-	MESSAGE_READY,	   /* who connected waits for our visits too from now on: visit it */
-	MESSAGE_REFUSED,   /* value: enum cause_code */
-	MESSAGE_ASSIST,	   /* copy or calculate, in your memory */
-	MESSAGE_ASSISTED,  /* the answer: status, value */
+	MESSAGE_HELLO =
+		1,	 /* who connects; with fds: segment, doorbell, pages file if there is one */
+	MESSAGE_WELCOME, /* who was connected to; with the same fds */
+	MESSAGE_READY,	 /* who connected waits for our visits too from now on: visit it */
+	MESSAGE_REFUSED, /* value: enum cause_code */
+	MESSAGE_ASSIST,	 /* copy or calculate, in your memory */
+	MESSAGE_ASSISTED, /* the answer: status, value */
 };
 
 enum assist_op {
@@ -37,7 +38,7 @@ struct message {
 	uint64_t id;  /* of the request; the answer repeats it */
 	uint32_t qpn; /* requester's QP */
 	uint32_t dest_qpn;
-	uint32_t life; /* of the destination QP, when it admitted the message: nic_qp_life() */
+	uint32_t life;	 /* of the destination QP, when it admitted the message: nic_qp_life() */
 	uint32_t status; /* answer: enum cause_code, CAUSE_NONE when done */
 	uint32_t pd;
 	uint64_t bounce; /* offset in the requester's segment */
@@ -50,10 +51,13 @@ struct message {
 		ranges[NIC_MAX_SGE];
 };
 
-/* Sends a message with up to two descriptors, without waiting: 0, or errno. */
+/* Descriptors that a message has at most. */
+#define MESSAGE_FDS 3
+
+/* Sends a message with up to MESSAGE_FDS descriptors, without waiting: 0, or errno. */
 int message_send(int fd, const struct message *message, const int *fds, int count);
 
-/* Receives one, without waiting; fds: two, the receiver's from now on, -1 where none came. 0; EAGAIN;
+/* Receives one, without waiting; fds: MESSAGE_FDS, the receiver's from now on, -1 where none came. 0; EAGAIN;
  * ECONNRESET at the end; EPROTO for what is no message. */
 int message_receive(int fd, struct message *message, int *fds);
 

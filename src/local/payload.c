@@ -33,7 +33,7 @@ static enum transport_outcome ask(struct walk *w)
 		.compare_add = wqe->compare_add,
 		.swap = wqe->swap,
 	};
-	struct iovec local[MEMORY_PIECES];
+	struct piece local[MEMORY_PIECES];
 	uint32_t n;
 	int error;
 
@@ -95,7 +95,7 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget)
 {
 	struct transport_state *ts = w->ts;
 	bool from_peer = reads_remote(w->wqe->opcode);
-	struct iovec local[MEMORY_PIECES], remote[NIC_MAX_SGE];
+	struct piece local[MEMORY_PIECES], remote[NIC_MAX_SGE];
 
 	while (ts->done < w->length) {
 		uint64_t part = w->length - ts->done;
@@ -107,9 +107,10 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget)
 
 		uint32_t n = memory_slice(w->local, w->local_count, ts->done, part, local);
 		uint32_t m = memory_slice(w->remote, w->remote_count, ts->done, part, remote);
-		enum copy_result result =
-			memory_copy(ts->peer, from_peer ? COPY_FROM_PEER : COPY_TO_PEER, local, n,
-				    remote, m, part, !from_peer && !is_send(w->wqe->opcode));
+		enum copy_result result = memory_copy(w->qp->nic, ts->peer,
+						      from_peer ? COPY_FROM_PEER : COPY_TO_PEER,
+						      local, n, remote, m, part,
+						      !from_peer && !is_send(w->wqe->opcode));
 
 		if (result == COPY_REFUSED)
 			return ask(w);
@@ -122,21 +123,33 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget)
 	return walk_delivered(w);
 }
 
+/* The result of an atomic into our memory. */
+static bool keep_old(struct walk *w, const struct piece *local, uint32_t count, const uint64_t *old)
+{
+	struct nic *nic = w->qp->nic;
+	struct piece value = piece_ours(old, sizeof(*old));
+
+	return memory_copy(nic, attach_self(nic), COPY_TO_PEER, &value, 1, local, count,
+			   sizeof(*old), false) == COPY_DONE;
+}
+
 static enum transport_outcome move_atomic(struct walk *w)
 {
-	struct peer *peer = w->ts->peer;
+	struct nic *nic = w->qp->nic;
+	struct nic_swqe *wqe = w->wqe;
+	bool compare = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 	uint64_t old;
 
-	if (!peer->is_self)
-		return ask(w);
-	if (!assist_atomic(w->qp->nic, (uint64_t)(uintptr_t)w->remote[0].iov_base,
-			   w->wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? ASSIST_COMPARE_SWAP :
-									 ASSIST_FETCH_ADD,
-			   w->wqe->compare_add, w->wqe->swap, &old))
+	if (!w->ts->peer->is_self) {
+		if (!memory_atomic(w->ts->peer, &w->remote[0], compare, wqe->compare_add, wqe->swap,
+				   &old))
+			return ask(w);
+	} else if (!assist_atomic(nic, &w->remote[0],
+				  compare ? ASSIST_COMPARE_SWAP : ASSIST_FETCH_ADD,
+				  wqe->compare_add, wqe->swap, &old)) {
 		return walk_copy_failed(w, COPY_REMOTE_FAULT);
-	if (memory_copy(attach_self(w->qp->nic), COPY_TO_PEER,
-			&(struct iovec){ .iov_base = &old, .iov_len = sizeof(old) }, 1, w->local,
-			w->local_count, sizeof(old), false) != COPY_DONE)
+	}
+	if (!keep_old(w, w->local, w->local_count, &old))
 		return walk_failed(w, CAUSE_LOCAL_FAULT, IBV_WC_LOC_PROT_ERR);
 	return walk_delivered(w);
 }
@@ -146,7 +159,7 @@ enum transport_outcome payload_take_answer(struct walk *w)
 {
 	struct transport_state *ts = w->ts;
 	struct ask *ask = ts->ask;
-	struct iovec local[MEMORY_PIECES];
+	struct piece local[MEMORY_PIECES];
 	uint64_t length = ask->length;
 	enum cause_code status = ask->status;
 	bool collected = true;
@@ -155,11 +168,7 @@ enum transport_outcome payload_take_answer(struct walk *w)
 		uint32_t n = memory_slice(w->local, w->local_count, ts->done, length, local);
 
 		if (is_atomic(w->wqe->opcode)) {
-			struct iovec value = { .iov_base = &ask->value,
-					       .iov_len = sizeof(ask->value) };
-
-			collected = memory_copy(attach_self(w->qp->nic), COPY_TO_PEER, &value, 1,
-						local, n, sizeof(ask->value), false) == COPY_DONE;
+			collected = keep_old(w, local, n, &ask->value);
 		} else if (w->wqe->opcode == IBV_WR_RDMA_READ) {
 			collected = assist_collect(w->qp->nic, ask, local, n);
 		}

@@ -39,10 +39,10 @@ struct walk {
 	struct seg_qp *target_qp;
 	uint32_t target_index;
 	uint64_t target_state; /* by which it admitted us */
-	struct iovec local[MEMORY_PIECES];
+	struct piece local[MEMORY_PIECES];
 	uint32_t local_count;
 	uint64_t length; /* to be moved; UD: with the GRH */
-	struct iovec remote[NIC_MAX_SGE];
+	struct piece remote[NIC_MAX_SGE];
 	uint32_t remote_count;
 	struct cause cause;
 };

@@ -199,6 +199,22 @@ struct seg_cq {
 	_Atomic uint64_t overflows;  /* completions lost, by anyone */
 };
 
+/* Why not all of a region is mapped. */
+enum nic_unmapped {
+	NIC_MAPPED,
+	NIC_UNMAPPED_OFF,     /* there is no pages file */
+	NIC_UNMAPPED_EDGE,    /* pages that the region covers in part */
+	NIC_UNMAPPED_KIND,    /* not private anonymous memory, or not writable */
+	NIC_UNMAPPED_STACK,   /* a thread's stack is there */
+	NIC_UNMAPPED_KNOWN,   /* an earlier region has it, and it was not mapped then */
+	NIC_UNMAPPED_SPLIT,   /* mapped, but apart from the longest run */
+	NIC_UNMAPPED_THREADS, /* other threads, and nothing that holds them (userfaultfd) */
+	NIC_UNMAPPED_PINNED,  /* a device or the kernel uses the pages */
+	NIC_UNMAPPED_LIMIT,   /* too many mappings (vm.max_map_count) */
+	NIC_UNMAPPED_MEMORY,  /* no memory */
+	NIC_UNMAPPED_FORK,    /* it was, until a fork */
+};
+
 /*
  * A memory region. Word `state`: tag 11 | valid 1 | access 20, in bits 0..31. A key is (index ^
  * key_mask) << 12 | tag << 1 | r, where r is 0 in the lkey and 1 in the rkey. The owner writes the
@@ -211,8 +227,11 @@ struct seg_mr {
 	uint64_t length; /* bytes */
 	uint64_t iova;	 /* what remote addresses and SGEs name the first byte */
 	uint32_t pd;
-	uint32_t reserved[3];
-	uint64_t reserved2;
+	uint32_t unmapped; /* enum nic_unmapped */
+	/* What of it peers reach through the owner's pages file, in the owner's address space; none: 0, 0. The owner ends
+	 * that before fork by storing 0 to mapped_end while the region stays valid. */
+	_Atomic uint64_t mapped_start, mapped_end;
+	uint64_t reserved;
 };
 #define NIC_MR_VALID (1ull << 20)
 

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "nic/crash.h"
+#include "nic/share.h"
 #include "nic/visit.h"
 #include "nic/vma.h"
 
@@ -75,7 +76,7 @@ static int check_range(struct nic *nic, const struct nic_mr *mr)
 	}
 }
 
-static void publish(struct nic_mr *mr, bool new_keys)
+static void publish(struct nic_mr *mr, bool new_keys, const struct share_run *run)
 {
 	struct seg_mr *shared = mr->shared;
 	uint32_t tag = state_tag(atomic_load_explicit(&shared->state, memory_order_relaxed));
@@ -87,6 +88,9 @@ static void publish(struct nic_mr *mr, bool new_keys)
 	shared->length = mr->length;
 	shared->iova = mr->iova;
 	shared->pd = mr->pd;
+	shared->unmapped = run->why;
+	atomic_store_explicit(&shared->mapped_start, run->start, memory_order_relaxed);
+	atomic_store_explicit(&shared->mapped_end, run->end, memory_order_relaxed);
 	set_keys(mr, tag);
 	/* Release: who sees it valid sees the fields. */
 	atomic_store_explicit(&shared->state, make_state(tag, true, mr->access),
@@ -117,7 +121,18 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 		table_free(&nic->mrs, mr->index);
 		return refuse(nic, CAUSE_NO_MEMORY, ENOMEM, mr);
 	}
-	publish(mr, true);
+
+	struct share_run run;
+
+	share_lock(nic);
+	error = share_add(nic, mr->addr, mr->length, &run);
+	if (!error)
+		publish(mr, true, &run);
+	share_unlock(nic);
+	if (error) {
+		table_free(&nic->mrs, mr->index);
+		return refuse(nic, CAUSE_NO_MEMORY, error, mr);
+	}
 	return 0;
 }
 
@@ -163,13 +178,26 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 		changed.access = access;
 
 	int error = check_range(mr->nic, &changed);
+	uint64_t state = atomic_load(&mr->shared->state);
+	struct share_run run;
 
 	if (!error)
 		error = revoke(mr);
 	if (error)
 		return error;
-	*mr = changed;
-	publish(mr, flags & IBV_REREG_MR_CHANGE_TRANSLATION);
+	/* The new range first: what both have stays as it is. */
+	share_lock(mr->nic);
+	error = share_add(mr->nic, changed.addr, changed.length, &run);
+	if (!error) {
+		share_remove(mr->nic, mr->addr, mr->length);
+		*mr = changed;
+		publish(mr, flags & IBV_REREG_MR_CHANGE_TRANSLATION, &run);
+	}
+	share_unlock(mr->nic);
+	if (error) {
+		atomic_store(&mr->shared->state, state);
+		return refuse(mr->nic, CAUSE_NO_MEMORY, error, &changed);
+	}
 	return 0;
 }
 
@@ -180,13 +208,17 @@ int nic_mr_deregister(struct nic_mr *mr)
 
 	int error = revoke(mr);
 
-	if (!error)
-		table_free(&mr->nic->mrs, mr->index);
-	return error;
+	if (error)
+		return error;
+	share_lock(mr->nic);
+	share_remove(mr->nic, mr->addr, mr->length);
+	share_unlock(mr->nic);
+	table_free(&mr->nic->mrs, mr->index);
+	return 0;
 }
 
 enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
-			 uint64_t length, uint32_t rights, uint32_t pd, uint64_t *va,
+			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
 			 struct cause *c)
 {
 	uint32_t index = ((key >> KEY_INDEX) ^ seg->hdr.key_mask) & (NIC_MAX_MR - 1);
@@ -214,6 +246,13 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 		return remote ? CAUSE_RKEY_BOUNDS : CAUSE_LKEY_BOUNDS;
 	if ((state & rights) != rights)
 		return remote ? CAUSE_RKEY_ACCESS : CAUSE_LKEY_ACCESS;
-	*va = mr->addr + (addr - mr->iova);
+
+	uint64_t va = mr->addr + (addr - mr->iova);
+	bool mapped = va >= atomic_load_explicit(&mr->mapped_start, memory_order_relaxed) &&
+		      va + length <= atomic_load_explicit(&mr->mapped_end, memory_order_relaxed);
+
+	*piece = (struct piece){ .addr = va,
+				 .length = length,
+				 .kind = mapped ? PIECE_MAPPED : PIECE_PRIVATE };
 	return CAUSE_NONE;
 }

@@ -15,6 +15,25 @@ struct nic_mr {
 	uint64_t addr, length, iova;
 };
 
+/* A run of memory that an access goes to, and how it is reached. */
+enum piece_kind {
+	PIECE_PRIVATE, /* the program's: by the kernel, or its process's helper */
+	PIECE_MAPPED,  /* the program's, in its pages file */
+	PIECE_OURS,    /* this library's, in this process: by its address */
+};
+
+struct piece {
+	uint64_t addr; /* in the owner's address space */
+	uint64_t length;
+	enum piece_kind kind;
+};
+
+/* Memory of this library. */
+static inline struct piece piece_ours(const void *start, uint64_t length)
+{
+	return (struct piece){ .addr = (uintptr_t)start, .length = length, .kind = PIECE_OURS };
+}
+
 /*
  * Registers [addr, addr + length) of this process; the first byte is iova to whoever uses the keys.
  * 0, or errno: EINVAL (flags, range), EFAULT (not mapped, or not writable as access asks), ENOMEM.
@@ -36,11 +55,11 @@ int nic_mr_deregister(struct nic_mr *mr);
 /*
  * Checks a key of a segment, our own or, within a visit, another's: [addr, addr + length) in the
  * key's address space, rights (enum ibv_access_flags that must all be there), protection domain.
- * Returns CAUSE_NONE and *va, the address in the owner's address space; or the cause's code, as for
+ * Returns CAUSE_NONE and *piece, where that is in the owner's address space; or the cause's code, as for
  * an lkey (CAUSE_LKEY_*) or, with remote, an rkey (CAUSE_RKEY_*); c gets the region's numbers.
  */
 enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
-			 uint64_t length, uint32_t rights, uint32_t pd, uint64_t *va,
+			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
 			 struct cause *c);
 
 #endif

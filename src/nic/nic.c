@@ -19,6 +19,7 @@
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
+#include "nic/share.h"
 #include "nic/visit.h"
 
 static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* the process's NIC lock */
@@ -58,14 +59,18 @@ uint32_t nic_new_pd(struct nic *nic)
 static void before_fork(void)
 {
 	pthread_mutex_lock(&the_lock);
-	if (the_nic)
+	if (the_nic) {
+		share_before_fork(the_nic);
 		attach_lock(the_nic);
+	}
 }
 
 static void after_fork_in_parent(void)
 {
-	if (the_nic)
+	if (the_nic) {
 		attach_unlock(the_nic);
+		share_after_fork_in_parent(the_nic);
+	}
 	pthread_mutex_unlock(&the_lock);
 }
 
@@ -76,6 +81,7 @@ static void after_fork_in_child(void)
 {
 	if (the_nic) {
 		atomic_store(&the_nic->orphan, true);
+		share_after_fork_in_child(the_nic);
 		attach_stop(the_nic);
 		close(the_nic->epoll);
 		close(the_nic->doorbell);
@@ -169,6 +175,7 @@ static struct nic *make(const char **why, int *error)
 	*error = try_doorbell(nic);
 	if (*error)
 		goto no_attach;
+	share_start(nic);
 	*why = "no slot (abstract unix sockets)";
 	*error = attach_start(nic);
 	if (*error)
@@ -182,6 +189,7 @@ static struct nic *make(const char **why, int *error)
 no_helper:
 	attach_stop(nic);
 no_attach:
+	share_stop(nic);
 	if (nic->doorbell >= 0)
 		close(nic->doorbell);
 	if (nic->epoll >= 0)
@@ -227,6 +235,7 @@ void nic_close(struct nic *nic)
 		pthread_mutex_unlock(&the_lock);
 		return;
 	}
+	share_stop(nic);
 	attach_stop(nic);
 	arena_destroy(&nic->arena);
 	close(nic->doorbell);

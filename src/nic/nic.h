@@ -22,6 +22,7 @@ struct nic_cq;
 struct nic_srq;
 struct peer;
 struct attach;
+struct share;
 
 struct nic {
 	struct nic_segment *seg;
@@ -54,6 +55,7 @@ struct nic {
 	_Atomic bool helper_stop;
 	int epoll;
 	struct attach *attach; /* src/local: sockets and peers */
+	struct share *share;   /* nic/share.h; NULL: memory stays private */
 };
 
 /* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with

@@ -182,7 +182,7 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 }
 
 enum cause_code responder_scatter(const struct target *target, const struct receive *receive,
-				  uint64_t length, struct iovec *iov, uint32_t *count,
+				  uint64_t length, struct piece *pieces, uint32_t *count,
 				  struct cause *c)
 {
 	const struct nic_rwqe *wqe = receive->wqe;
@@ -191,7 +191,6 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 	*count = 0;
 	for (uint32_t i = 0; i < wqe->num_sge && i < receive->rq->max_sge; i++) {
 		const struct ibv_sge *sge = &wqe->sge[i];
-		uint64_t va;
 
 		/* Hardware checks what it touches, and what it touches ends with the message. */
 		uint64_t part = sge->length < left ? sge->length : left;
@@ -200,11 +199,9 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 		if (!part)
 			continue;
 		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE,
-			     receive->pd, &va, c))
+			     receive->pd, &pieces[*count], c))
 			return CAUSE_RECEIVE_BAD_SGE;
-
-		iov[(*count)++] =
-			(struct iovec){ .iov_base = (void *)(uintptr_t)va, .iov_len = part };
+		(*count)++;
 		left -= part;
 	}
 	if (left) {

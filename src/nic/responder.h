@@ -6,9 +6,8 @@
 #ifndef UROCE_NIC_RESPONDER_H
 #define UROCE_NIC_RESPONDER_H
 
-#include <sys/uio.h>
-
 #include "nic/attention.h"
+#include "nic/mr.h"
 #include "nic/rq.h"
 
 /* A message as it arrives. */
@@ -64,11 +63,11 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 			     const struct request *request, uint64_t length, bool in_order,
 			     struct receive *receive, struct cause *c);
 
-/* The memory that `length` bytes go to: iov of at most NIC_MAX_SGE entries in the target's address
+/* The memory that `length` bytes go to: pieces, at most NIC_MAX_SGE, in the target's address
  * space, from the receive's first byte. Checks every SGE. CAUSE_NONE, CAUSE_RECEIVE_TOO_SHORT or
  * CAUSE_RECEIVE_BAD_SGE. */
 enum cause_code responder_scatter(const struct target *target, const struct receive *receive,
-				  uint64_t length, struct iovec *iov, uint32_t *count,
+				  uint64_t length, struct piece *pieces, uint32_t *count,
 				  struct cause *c);
 
 /* Completes a receive: stamps and writes the CQE, publishes it, tells the owner. */

@@ -20,6 +20,7 @@ struct device_counters {
 	_Atomic uint64_t local_ack_timeout_err; /* transport retries exhausted */
 	_Atomic uint64_t rx_drops; /* UC and UD messages dropped at our receive queues */
 	_Atomic uint64_t cq_overflows;
+	_Atomic uint64_t mapped_copies;	  /* copies between mapped pages, by our initiators */
 	_Atomic uint64_t cma_copies;	  /* copies that went by process_vm_readv/writev */
 	_Atomic uint64_t assisted_copies; /* copies that the target's helper did */
 	_Atomic uint64_t peers_died;

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "local/memory.h"
 #include "nic/device_list.h"
 #include "nic/timing.h"
 
@@ -150,8 +151,9 @@ static int refresh(struct verbs_device *device)
 
 static int make_devices(void)
 {
-	const char *timing = getenv("UROCE_TIMING");
+	const char *timing = getenv("UROCE_TIMING"), *memory = getenv("UROCE_MEMORY");
 	enum timing_mode mode;
+	enum memory_way way;
 	uint64_t seed;
 	int error;
 
@@ -162,6 +164,10 @@ static int make_devices(void)
 	}
 	if (!timing_parse(timing, &mode, &seed)) {
 		verbs_log_error("UROCE_TIMING: '%s' is not understood", timing);
+		return EINVAL;
+	}
+	if (!memory_parse(memory, &way)) {
+		verbs_log_error("UROCE_MEMORY: '%s' is not understood", memory);
 		return EINVAL;
 	}
 	error = parse_devices(getenv("UROCE_DEVICES"));

@@ -719,9 +719,9 @@ static void retries_that_end_while_polling_do_not_hang(void)
 	node_close(&node);
 }
 
-/* The pages go after registration: on hardware they stay pinned; here the access fails, at the end
- * that it belongs to. */
-static void unmapped_memory_is_an_error_and_never_a_signal(void)
+/* The pages go after registration. Those that peers map stay, as on hardware; where the kernel copies, the access fails at
+ * the end that it belongs to. */
+static void write_unmapped_memory(bool mapped)
 {
 	struct pair p;
 	uint8_t *gone;
@@ -746,10 +746,24 @@ static void unmapped_memory_is_an_error_and_never_a_signal(void)
 		wr.wr.rdma.remote_addr = (uintptr_t)(remote ? gone : p.node.buf);
 		wr.wr.rdma.rkey = remote ? mr->rkey : p.node.mr->rkey;
 		CHECK_EQUAL(ibv_post_send(p.a, &wr, &bad), 0);
-		node_expect(p.node.cq, 1, remote ? IBV_WC_REM_ACCESS_ERR : IBV_WC_LOC_PROT_ERR);
+		node_expect(p.node.cq, 1,
+			    mapped ? IBV_WC_SUCCESS :
+			    remote ? IBV_WC_REM_ACCESS_ERR :
+				     IBV_WC_LOC_PROT_ERR);
 		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
 		close_pair(&p);
 	}
+}
+
+static void unmapped_memory_is_an_error_and_never_a_signal(void)
+{
+	CHECK_EQUAL(setenv("UROCE_MEMORY", "cma", 1), 0);
+	write_unmapped_memory(false);
+}
+
+static void mapped_pages_outlive_their_unmapping(void)
+{
+	write_unmapped_memory(true);
 }
 
 struct churn {
@@ -834,6 +848,7 @@ int main(void)
 		CASE(posting_to_a_failing_qp_while_polling_does_not_hang),
 		CASE(retries_that_end_while_polling_do_not_hang),
 		CASE(unmapped_memory_is_an_error_and_never_a_signal),
+		CASE(mapped_pages_outlive_their_unmapping),
 		CASE(creating_and_destroying_beside_traffic_disturbs_nothing),
 	};
 

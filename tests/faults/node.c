@@ -419,7 +419,22 @@ static unsigned count_lines(const char *path, const char *with)
 
 unsigned count_maps(void)
 {
-	return count_lines("/proc/self/maps", "memfd:uroce");
+	return count_lines("/proc/self/maps", "memfd:uroce (");
+}
+
+bool is_shared(const void *at)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned long from, to;
+	bool found = false;
+	char line[512];
+
+	while (maps && !found && fgets(line, sizeof(line), maps))
+		found = sscanf(line, "%lx-%lx", &from, &to) == 2 && (uintptr_t)at >= from &&
+			(uintptr_t)at < to;
+	if (maps)
+		fclose(maps);
+	return found && strstr(line, "uroce-pages") && strstr(line, " rw-s ");
 }
 
 uint64_t slot_socket(uint32_t qpn)

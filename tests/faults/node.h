@@ -128,9 +128,11 @@ enum ibv_qp_state node_state(struct ibv_qp *qp);
 /* The next asynchronous event must be of this type; acknowledged. */
 void node_expect_event(struct ibv_context *ctx, enum ibv_event_type type, const void *element);
 
-/* Resources of this process: open descriptors, lines of /proc/self/maps. */
+/* Resources of this process: open descriptors, segments in /proc/self/maps. What else it maps of a peer has a descriptor. */
 unsigned count_fds(void);
 unsigned count_maps(void);
+/* Whether this page is one that peers map. */
+bool is_shared(const void *at);
 /* The socket that holds the slot of a QPN in this network namespace (its inode in /proc/net/unix); 0
  * when nobody does. */
 uint64_t slot_socket(uint32_t qpn);

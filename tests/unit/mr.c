@@ -32,9 +32,12 @@ static enum cause_code check(void **state, bool remote, uint32_t key, uint64_t a
 {
 	struct nic *nic = *state;
 	struct cause cause = { 0 };
+	struct piece piece = { 0 };
+	enum cause_code code =
+		mr_check(nic->seg, remote, key, addr, length, rights, pd, &piece, &cause);
 
-	*va = 0;
-	return mr_check(nic->seg, remote, key, addr, length, rights, pd, va, &cause);
+	*va = piece.addr;
+	return code;
 }
 
 static enum cause_code check_lkey(void **state, const struct nic_mr *mr, uint64_t addr,

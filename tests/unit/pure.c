@@ -57,26 +57,25 @@ static void timing_settings_are_understood_or_refused(void **state)
 static void slice_is_the_bytes_asked_for(void **state)
 {
 	static uint8_t bytes[64];
-	const struct iovec pieces[] = {
-		{ bytes, 10 }, { bytes + 20, 0 }, { bytes + 20, 5 }, { bytes + 40, 7 }
-	};
+	const struct piece pieces[] = { piece_ours(bytes, 10), piece_ours(bytes + 20, 0),
+					piece_ours(bytes + 20, 5), piece_ours(bytes + 40, 7) };
 	uint8_t *flat[22], **to = flat;
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
-		for (size_t j = 0; j < pieces[i].iov_len; j++)
-			*to++ = (uint8_t *)pieces[i].iov_base + j;
+		for (size_t j = 0; j < pieces[i].length; j++)
+			*to++ = (uint8_t *)(uintptr_t)pieces[i].addr + j;
 	}
 	for (uint64_t offset = 0; offset <= 22; offset++) {
 		for (uint64_t length = 0; offset + length <= 22; length++) {
-			struct iovec slice[4];
+			struct piece slice[4];
 			uint32_t n = memory_slice(pieces, 4, offset, length, slice);
 			uint64_t at = offset;
 
 			for (uint32_t i = 0; i < n; i++) {
-				assert_true(slice[i].iov_len > 0);
-				for (size_t j = 0; j < slice[i].iov_len; j++)
-					assert_ptr_equal((uint8_t *)slice[i].iov_base + j,
+				assert_true(slice[i].length > 0);
+				for (size_t j = 0; j < slice[i].length; j++)
+					assert_ptr_equal((uint8_t *)(uintptr_t)slice[i].addr + j,
 							 flat[at++]);
 			}
 			assert_int_equal(at, offset + length);

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* Pins: memory of this process that the kernel or a device reaches by its physical pages. */
+#ifndef UROCE_NIC_PINS_H
+#define UROCE_NIC_PINS_H
+
+#include <stdbool.h>
+
+/* Whether there may be some, as far as /proc/self tells: memory is pinned or locked, or what pins memory without saying
+ * so is open (asynchronous I/O, io_uring, VFIO, a GPU's driver). */
+bool pins_are_possible(void);
+
+#endif

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: MIT */
+/* Shared memory. See share.h. */
+#include "nic/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "local/memory.h"
+#include "local/window.h"
+#include "nic/ranges.h"
+#include "nic/switch.h"
+#include "nic/threads.h"
+#include "nic/visit.h"
+#include "nic/vma.h"
+
+#define MAPPINGS_DEFAULT 65530
+#define COUNT_AGAIN	 1024 /* switches, each of which adds two mappings at most */
+#define POLICY_OF_ADDR	 2    /* MPOL_F_ADDR */
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+/* Mapped, not allocated: a program that registers its whole heap must not have it switched under our feet. */
+struct share {
+	pthread_mutex_t lock;
+	struct page_ranges ranges;
+	struct switcher switcher;
+	struct stat file;
+	uint64_t page;
+	/* Mappings of the process when they were last counted, switches since, and what it may have. */
+	uint64_t mappings, switches, mappings_max;
+};
+
+/* A look at the process, for as long as the lock is held. */
+struct look {
+	struct threads threads;
+	int maps;
+	sigset_t signals;
+};
+
+static uint64_t read_mappings_max(void)
+{
+	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+	unsigned long max = MAPPINGS_DEFAULT;
+
+	if (file) {
+		if (fscanf(file, "%lu", &max) != 1)
+			max = MAPPINGS_DEFAULT;
+		fclose(file);
+	}
+	return max;
+}
+
+/* Past RLIMIT_FSIZE writing does not just fail: it sends SIGXFSZ. */
+static bool suits_file_size(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= SHARE_ADDRESSES;
+}
+
+static int make_file(struct stat *st)
+{
+	int fd = memfd_create("uroce-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+
+	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+		fd = memfd_create("uroce-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd >= 0 && (!suits_file_size() || ftruncate(fd, SHARE_ADDRESSES) ||
+			fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) || fstat(fd, st))) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+void share_start(struct nic *nic)
+{
+	struct share *share;
+	int file;
+
+	if (memory_way() != MEMORY_MAPPED)
+		return;
+	share = mmap(NULL, sizeof(*share), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		     0);
+	if (share == MAP_FAILED)
+		return;
+	file = make_file(&share->file);
+	if (file < 0 || !switch_init(&share->switcher, file)) {
+		if (file >= 0)
+			close(file);
+		munmap(share, sizeof(*share));
+		return;
+	}
+	pthread_mutex_init(&share->lock, NULL);
+	share->page = (uint64_t)sysconf(_SC_PAGESIZE);
+	share->mappings_max = read_mappings_max();
+	nic->share = share;
+}
+
+int share_file(const struct nic *nic)
+{
+	return nic->share ? nic->share->switcher.file : -1;
+}
+
+void share_lock(struct nic *nic)
+{
+	if (nic->share)
+		pthread_mutex_lock(&nic->share->lock);
+}
+
+void share_unlock(struct nic *nic)
+{
+	if (nic->share)
+		pthread_mutex_unlock(&nic->share->lock);
+}
+
+/* No handler of ours may run into what we hold. */
+static bool look_begin(struct nic *nic, struct look *look)
+{
+	sigset_t all;
+
+	look->maps = vma_open();
+	if (look->maps < 0 || !threads_look(&look->threads, nic->helper)) {
+		if (look->maps >= 0)
+			close(look->maps);
+		return false;
+	}
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &look->signals);
+	return true;
+}
+
+static void look_end(struct look *look)
+{
+	pthread_sigmask(SIG_SETMASK, &look->signals, NULL);
+	threads_forget(&look->threads);
+	close(look->maps);
+}
+
+static bool is_ours(const struct share *share, const struct vma *vma)
+{
+	return vma->shared && vma->inode == share->file.st_ino &&
+	       makedev(vma->major, vma->minor) == share->file.st_dev;
+}
+
+/* Half of what the kernel allows is the program's. */
+static bool has_mappings_left(struct share *share, int maps)
+{
+	if (!(share->switches++ % COUNT_AGAIN)) {
+		struct vma vma = { 0 };
+
+		for (share->mappings = 0; vma_find(maps, vma.end, &vma); share->mappings++)
+			;
+		share->switches = 1;
+	}
+	return share->mappings + 2 * share->switches <= share->mappings_max / 2;
+}
+
+/* Whether mbind() says where the pages belong, which a new mapping would forget. */
+static bool has_policy(uint64_t addr)
+{
+	int of_memory, of_thread;
+
+	return !syscall(SYS_get_mempolicy, &of_memory, NULL, 0ul, addr, (long)POLICY_OF_ADDR) &&
+	       !syscall(SYS_get_mempolicy, &of_thread, NULL, 0ul, NULL, 0l) &&
+	       of_memory != of_thread;
+}
+
+static bool suits(const struct vma *vma, uint64_t start)
+{
+	return !vma->shared && !vma->inode && vma->prot & PROT_READ && vma->prot & PROT_WRITE &&
+	       !has_policy(start);
+}
+
+static enum nic_unmapped share_part(struct share *share, const struct look *look,
+				    const struct vma *vma, uint64_t start, uint64_t end)
+{
+	enum nic_unmapped why;
+	uint64_t done;
+
+	if (!suits_file_size())
+		return NIC_UNMAPPED_OFF;
+	if (!has_mappings_left(share, look->maps))
+		return NIC_UNMAPPED_LIMIT;
+	if (!ranges_reserve(&share->ranges))
+		return NIC_UNMAPPED_MEMORY;
+	why = switch_to_shared(&share->switcher, start, end, vma->prot, look->threads.alone, &done);
+	if (done > start)
+		ranges_set_mapped(&share->ranges, start, done, true);
+	return why;
+}
+
+/* Pages that no other region covers: those that suit are switched. */
+static enum nic_unmapped share_pages(struct share *share, const struct look *look, uint64_t start,
+				     uint64_t end)
+{
+	enum nic_unmapped why = NIC_MAPPED, one;
+	struct vma vma;
+
+	for (; start < end && vma_find(look->maps, start, &vma) && vma.start < end;
+	     start = vma.end) {
+		uint64_t part = start > vma.start ? start : vma.start, own, own_end;
+		uint64_t last = end < vma.end ? end : vma.end;
+
+		if (!suits(&vma, part)) {
+			why = NIC_UNMAPPED_KIND;
+			continue;
+		}
+		while (part < last) {
+			bool owned = threads_own(&look->threads, &vma, part, &own, &own_end) &&
+				     own < last;
+
+			if (!owned || own > part) {
+				one = share_part(share, look, &vma, part, owned ? own : last);
+				if (one)
+					why = one;
+				part = owned ? own : last;
+			} else {
+				why = NIC_UNMAPPED_STACK;
+				part = own_end;
+			}
+		}
+	}
+	return why;
+}
+
+/* How far, from start on, the program still has [start, end) from the pages file. Where that ends *next is where to look
+ * again: behind what it has mapped there instead. */
+static uint64_t still_ours(const struct share *share, int maps, uint64_t start, uint64_t end,
+			   uint64_t *next)
+{
+	uint64_t at = start;
+	struct vma vma;
+
+	for (; at < end; at = vma.end) {
+		if (!vma_find(maps, at, &vma)) {
+			*next = end;
+			return at;
+		}
+		if (vma.start > at || !is_ours(share, &vma) || vma.offset != vma.start) {
+			*next = vma.start > at ? vma.start : vma.end;
+			return at;
+		}
+	}
+	*next = end;
+	return end;
+}
+
+/* The longest run of [start, end) that is mapped. */
+static void find_run(const struct share *share, int maps, uint64_t start, uint64_t end,
+		     struct share_run *run)
+{
+	struct page_range range;
+	uint64_t begin = 0, last = 0;
+
+	for (uint64_t at = start, to; ranges_next(&share->ranges, at, end, &range);) {
+		if (!range.mapped) {
+			at = range.end;
+			continue;
+		}
+		to = still_ours(share, maps, range.start, range.end, &at);
+		if (to == range.start)
+			continue;
+		if (range.start != last)
+			begin = range.start;
+		last = to;
+		if (last - begin > run->end - run->start) {
+			run->start = begin;
+			run->end = last;
+		}
+	}
+}
+
+int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run *run)
+{
+	struct share *share = nic->share;
+	struct page_range range;
+	struct look look;
+	uint64_t page, start, end, inner, inner_end;
+
+	*run = (struct share_run){ .why = NIC_UNMAPPED_OFF };
+	if (!share || addr + length > SHARE_ADDRESSES)
+		return 0;
+	page = share->page;
+	start = addr & ~(page - 1);
+	end = (addr + length + page - 1) & ~(page - 1);
+	inner = (addr + page - 1) & ~(page - 1);
+	inner_end = (addr + length) & ~(page - 1);
+	if (!ranges_add(&share->ranges, start, end))
+		return ENOMEM;
+	run->why = start < inner || inner_end < end ? NIC_UNMAPPED_EDGE : NIC_MAPPED;
+	if (inner >= inner_end)
+		return 0;
+	if (!look_begin(nic, &look)) {
+		run->why = NIC_UNMAPPED_OFF;
+		return 0;
+	}
+	for (uint64_t at = inner; ranges_next(&share->ranges, at, inner_end, &range);
+	     at = range.end) {
+		enum nic_unmapped why = NIC_MAPPED;
+
+		if (!range.mapped && range.count == 1)
+			why = share_pages(share, &look, range.start, range.end);
+		else if (!range.mapped)
+			why = NIC_UNMAPPED_KNOWN;
+		if (why)
+			run->why = why;
+	}
+	find_run(share, look.maps, start, end, run);
+	look_end(&look);
+	if (!run->why && (run->start > addr || run->end < addr + length))
+		run->why = NIC_UNMAPPED_SPLIT;
+	return 0;
+}
+
+/* What is left of [start, end) of the file, at any address, becomes the program's private memory. */
+static void give_back_moved(struct nic *nic, const struct look *look, uint64_t start, uint64_t end)
+{
+	struct share *share = nic->share;
+	struct vma vma = { 0 };
+
+	while (vma_find(look->maps, vma.end, &vma)) {
+		uint64_t last = vma.offset + (vma.end - vma.start);
+		uint64_t from = vma.offset > start ? vma.offset : start;
+		uint64_t to = last < end ? last : end;
+
+		if (from < to && is_ours(share, &vma) &&
+		    !window_is(&attach_self(nic)->windows, vma.start))
+			switch_to_private(&share->switcher, vma.start + (from - vma.offset),
+					  vma.start + (to - vma.offset), from, vma.prot,
+					  look->threads.alone);
+	}
+}
+
+/* Pages that no region covers any more, or that must be private for a fork. */
+static void give_back(struct nic *nic, const struct look *look, uint64_t start, uint64_t end)
+{
+	struct share *share = nic->share;
+	bool missing = false;
+	struct vma vma;
+
+	for (uint64_t at = start; at < end; at = vma.end) {
+		if (!vma_find(look->maps, at, &vma) || vma.start >= end) {
+			missing = true;
+			break;
+		}
+		uint64_t from = at > vma.start ? at : vma.start;
+		uint64_t to = end < vma.end ? end : vma.end;
+
+		if (is_ours(share, &vma) && vma.offset == vma.start)
+			switch_to_private(&share->switcher, from, to, from, vma.prot,
+					  look->threads.alone);
+		else
+			missing = true;
+		missing |= from > at;
+	}
+	if (!missing)
+		return;
+	/* The program has unmapped some of it, or moved it: then it still uses the file's pages elsewhere. */
+	give_back_moved(nic, look, start, end);
+	fallocate(share->switcher.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start,
+		  (off_t)(end - start));
+}
+
+void share_remove(struct nic *nic, uint64_t addr, uint64_t length)
+{
+	struct share *share = nic->share;
+	struct page_range range;
+	struct look look;
+	uint64_t start, end;
+	bool looking = false;
+
+	if (!share || addr + length > SHARE_ADDRESSES)
+		return;
+	start = addr & ~(share->page - 1);
+	end = (addr + length + share->page - 1) & ~(share->page - 1);
+	for (uint64_t at = start; ranges_next(&share->ranges, at, end, &range); at = range.end) {
+		if (!range.mapped || range.count > 1)
+			continue;
+		/* Without a descriptor to look with it stays shared, and counted. */
+		if (!looking && !look_begin(nic, &look))
+			return;
+		looking = true;
+		give_back(nic, &look, range.start, range.end);
+	}
+	if (looking)
+		look_end(&look);
+	ranges_remove(&share->ranges, start, end);
+}
+
+/* From here on until further notice every visitor takes another way. */
+static void hide_all(struct nic *nic)
+{
+	uint32_t used = atomic_load(&nic->mrs.fresh);
+
+	for (uint32_t i = 0; i < used; i++) {
+		struct seg_mr *mr = &nic->seg->mrs[i];
+
+		if (atomic_load_explicit(&mr->mapped_end, memory_order_relaxed)) {
+			atomic_store_explicit(&mr->mapped_end, 0, memory_order_relaxed);
+			mr->unmapped = NIC_UNMAPPED_FORK;
+		}
+	}
+	visits_over(nic, NIC_GRACE, NULL);
+}
+
+void share_before_fork(struct nic *nic)
+{
+	struct share *share = nic->share;
+	struct page_range range;
+	struct look look;
+	bool looking = false;
+
+	share_lock(nic);
+	if (!share)
+		return;
+	for (uint64_t at = 0; ranges_next(&share->ranges, at, UINT64_MAX, &range); at = range.end) {
+		if (!range.mapped)
+			continue;
+		if (!looking) {
+			looking = look_begin(nic, &look);
+			if (!looking)
+				return;
+			hide_all(nic);
+		}
+		give_back(nic, &look, range.start, range.end);
+		if (ranges_reserve(&share->ranges))
+			ranges_set_mapped(&share->ranges, range.start, range.end, false);
+	}
+	if (looking)
+		look_end(&look);
+}
+
+void share_after_fork_in_parent(struct nic *nic)
+{
+	share_unlock(nic);
+}
+
+void share_after_fork_in_child(struct nic *nic)
+{
+	if (!nic->share)
+		return;
+	close(nic->share->switcher.file);
+	switch_close(&nic->share->switcher);
+}
+
+void share_stop(struct nic *nic)
+{
+	struct share *share = nic->share;
+	struct page_range range;
+	struct look look;
+
+	if (!share)
+		return;
+	/* Regions that the program has not deregistered go with the device. */
+	if (look_begin(nic, &look)) {
+		for (uint64_t at = 0; ranges_next(&share->ranges, at, UINT64_MAX, &range);
+		     at = range.end) {
+			if (range.mapped)
+				give_back(nic, &look, range.start, range.end);
+		}
+		look_end(&look);
+	}
+	ranges_destroy(&share->ranges);
+	switch_destroy(&share->switcher);
+	close(share->switcher.file);
+	pthread_mutex_destroy(&share->lock);
+	munmap(share, sizeof(*share));
+	nic->share = NULL;
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: MIT */
+/* The switch between private and shared pages. See switch.h. */
+#include "nic/switch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "nic/pins.h"
+
+#define HUGE_PAGE (2ull << 20)
+#define TRIES	  10
+#define TRY_AGAIN 200000 /* ns, times the number of tries: how long a pin may last */
+
+#define PRESENT (1ull << 63 | 1ull << 62) /* in memory, or swapped out */
+
+/* Debian 12's headers lack these. */
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef USERFAULTFD_IOC_NEW
+#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
+#endif
+#define FEATURE_WP	 (1ull << 0)
+#define FEATURE_WP_SHMEM (1ull << 12)
+#define FEATURE_MOVE	 (1ull << 16)
+struct uffd_move {
+	uint64_t dst, src, len, mode;
+	int64_t moved;
+};
+#define UFFD_MOVE	     _IOWR(UFFDIO, 0x05, struct uffd_move)
+#define UFFD_MOVE_OVER_HOLES 2ull
+
+static void *at(uint64_t addr)
+{
+	return (void *)(uintptr_t)addr;
+}
+
+static uint64_t page_size(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static int open_uffd(bool *holds_all)
+{
+	int device, fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+
+	*holds_all = true;
+	if (fd >= 0)
+		return fd;
+	device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	if (device >= 0) {
+		fd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+		close(device);
+		if (fd >= 0)
+			return fd;
+	}
+	*holds_all = false;
+	return (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+}
+
+static bool watch(struct switcher *s, uint64_t start, uint64_t length, uint64_t mode)
+{
+	struct uffdio_register arg = { .range = { start, length }, .mode = mode };
+
+	return !ioctl(s->uffd, UFFDIO_REGISTER, &arg);
+}
+
+/* Who was held goes on. */
+static void unwatch(struct switcher *s, uint64_t start, uint64_t length)
+{
+	struct uffdio_range range = { start, length };
+
+	ioctl(s->uffd, UFFDIO_UNREGISTER, &range);
+}
+
+static void wake(struct switcher *s, uint64_t start, uint64_t length)
+{
+	struct uffdio_range range = { start, length };
+
+	ioctl(s->uffd, UFFDIO_WAKE, &range);
+}
+
+bool switch_init(struct switcher *s, int file)
+{
+	struct uffdio_api api = { .api = UFFD_API,
+				  .features = FEATURE_WP | FEATURE_WP_SHMEM | FEATURE_MOVE };
+
+	s->scratch_bytes = SWITCH_CHUNK + 2 * HUGE_PAGE;
+	s->scratch = mmap(NULL, s->scratch_bytes, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (s->scratch == MAP_FAILED)
+		return false;
+	madvise(s->scratch, s->scratch_bytes, MADV_DONTFORK);
+	s->file = file;
+	s->uffd = open_uffd(&s->holds_all);
+	if (s->uffd >= 0 && (ioctl(s->uffd, UFFDIO_API, &api) ||
+			     !watch(s, (uint64_t)(uintptr_t)s->scratch, s->scratch_bytes,
+				    UFFDIO_REGISTER_MODE_MISSING))) {
+		close(s->uffd);
+		s->uffd = -1;
+	}
+	if (s->uffd < 0)
+		s->holds_all = false;
+	return true;
+}
+
+void switch_close(struct switcher *s)
+{
+	if (s->uffd >= 0)
+		close(s->uffd);
+}
+
+void switch_destroy(struct switcher *s)
+{
+	switch_close(s);
+	munmap(s->scratch, s->scratch_bytes);
+}
+
+/* Which pages of a range are there: into seen. */
+static bool look(struct switcher *s, uint64_t start, uint64_t length)
+{
+	uint64_t page = page_size(), bytes = length / page * sizeof(s->seen[0]);
+	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	bool done = fd >= 0 && pread(fd, s->seen, bytes,
+				     (off_t)(start / page * sizeof(s->seen[0]))) == (ssize_t)bytes;
+
+	if (fd >= 0)
+		close(fd);
+	return done;
+}
+
+/* The next run of pages that look() saw, in bytes from the range's start; *from is where to begin. */
+static bool next_run(const struct switcher *s, uint64_t length, uint64_t *from, uint64_t *to)
+{
+	uint64_t page = page_size(), i = *from / page, n = length / page;
+
+	while (i < n && !(s->seen[i] & PRESENT))
+		i++;
+	*from = i * page;
+	if (i == n)
+		return false;
+	while (i < n && s->seen[i] & PRESENT)
+		i++;
+	*to = i * page;
+	return true;
+}
+
+static bool write_all(int file, const uint8_t *from, uint64_t length, uint64_t offset)
+{
+	while (length) {
+		ssize_t n = pwrite(file, from, length, (off_t)offset);
+
+		if (n <= 0)
+			return false;
+		from += n;
+		offset += (uint64_t)n;
+		length -= (uint64_t)n;
+	}
+	return true;
+}
+
+static bool read_all(int file, uint8_t *to, uint64_t length, uint64_t offset)
+{
+	while (length) {
+		ssize_t n = pread(file, to, length, (off_t)offset);
+
+		if (n <= 0)
+			return false;
+		to += n;
+		offset += (uint64_t)n;
+		length -= (uint64_t)n;
+	}
+	return true;
+}
+
+/* The pages of [from, from + length) to the place in the file that start names. */
+static bool fill_file(struct switcher *s, const uint8_t *from, uint64_t length, uint64_t start)
+{
+	if (!look(s, (uint64_t)(uintptr_t)from, length))
+		return false;
+	for (uint64_t run = 0, end = 0; next_run(s, length, &run, &end); run = end) {
+		if (!write_all(s->file, from + run, end - run, start + run))
+			return false;
+	}
+	return true;
+}
+
+static void empty_file(struct switcher *s, uint64_t offset, uint64_t length)
+{
+	fallocate(s->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+		  (off_t)length);
+}
+
+/* Moves pages between two places of which the first is watched; returns how far it came, with errno if not to the end. */
+static uint64_t move(struct switcher *s, uint64_t to, uint64_t from, uint64_t length)
+{
+	uint64_t done = 0;
+
+	while (done < length) {
+		struct uffd_move arg = { .dst = to + done,
+					 .src = from + done,
+					 .len = length - done,
+					 .mode = UFFD_MOVE_OVER_HOLES };
+		int failed = ioctl(s->uffd, UFFD_MOVE, &arg);
+
+		if (arg.moved > 0)
+			done += (uint64_t)arg.moved;
+		if (failed && errno != EAGAIN)
+			break;
+	}
+	return done;
+}
+
+/* Ours are never pinned for longer than the kernel looks at them. What cannot go back, because the program has unmapped
+ * its place meanwhile, is not missed. */
+static void move_back(struct switcher *s, uint64_t to, uint64_t from, uint64_t length)
+{
+	uint64_t done = 0;
+
+	do
+		done += move(s, to + done, from + done, length - done);
+	while (done < length && errno == EBUSY);
+}
+
+/* Where a chunk moves to: at the same place in a huge page, so that such pages move whole. */
+static uint64_t scratch_of(const struct switcher *s, uint64_t start)
+{
+	uint64_t base = ((uint64_t)(uintptr_t)s->scratch + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+
+	return base + start % HUGE_PAGE;
+}
+
+/* Pages that a fork left shared with the child become ours alone. */
+static void break_cow(struct switcher *s, uint64_t start, uint64_t length)
+{
+	if (!look(s, start, length))
+		return;
+	for (uint64_t run = 0, end = 0; next_run(s, length, &run, &end); run = end)
+		madvise(at(start + run), end - run, MADV_POPULATE_WRITE);
+}
+
+/* Moves a chunk into the scratch memory. Whoever touches it from now on waits. */
+static enum nic_unmapped take_away(struct switcher *s, uint64_t start, uint64_t length)
+{
+	uint64_t scratch = scratch_of(s, start);
+
+	for (int tries = 0;; tries++) {
+		if (!watch(s, start, length, UFFDIO_REGISTER_MODE_MISSING))
+			return errno == ENOMEM ? NIC_UNMAPPED_LIMIT : NIC_UNMAPPED_KIND;
+
+		uint64_t moved = move(s, scratch, start, length);
+		int error = errno;
+
+		if (moved == length)
+			return NIC_MAPPED;
+		move_back(s, start, scratch, moved);
+		unwatch(s, start, length);
+		if (error != EBUSY)
+			return NIC_UNMAPPED_KIND;
+		if (tries == TRIES)
+			return NIC_UNMAPPED_PINNED;
+		if (!tries)
+			break_cow(s, start, length);
+		else
+			nanosleep(&(struct timespec){ .tv_nsec = tries * TRY_AGAIN }, NULL);
+	}
+}
+
+static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_t length, int prot,
+				     bool alone)
+{
+	bool held = s->uffd >= 0 && (alone || s->holds_all);
+	uint64_t from = held ? scratch_of(s, start) : start;
+	enum nic_unmapped why = NIC_MAPPED;
+
+	if (held)
+		why = take_away(s, start, length);
+	else if (!alone)
+		why = NIC_UNMAPPED_THREADS;
+	else if (pins_are_possible())
+		why = NIC_UNMAPPED_PINNED;
+	if (why)
+		return why;
+	/* A stopped visitor, or a switch that failed, may have left something. */
+	empty_file(s, start, length);
+	if (!fill_file(s, at(from), length, start) ||
+	    mmap(at(start), length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->file,
+		 (off_t)start) == MAP_FAILED) {
+		if (held) {
+			move_back(s, start, from, length);
+			unwatch(s, start, length);
+		}
+		empty_file(s, start, length);
+		return NIC_UNMAPPED_MEMORY;
+	}
+	if (held) {
+		wake(s, start, length);
+		madvise(at(from), length, MADV_DONTNEED);
+	}
+	/* Ours, so that they are charged to us, and nobody's first access is slow. */
+	for (uint64_t run = 0, end = 0; next_run(s, length, &run, &end); run = end)
+		madvise(at(start + run), end - run, MADV_POPULATE_WRITE);
+	return NIC_MAPPED;
+}
+
+enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t end, int prot,
+				   bool alone, uint64_t *done)
+{
+	enum nic_unmapped why = NIC_MAPPED;
+
+	for (*done = start; *done < end && !why;) {
+		uint64_t length = end - *done < SWITCH_CHUNK ? end - *done : SWITCH_CHUNK;
+
+		why = share_chunk(s, *done, length, prot, alone);
+		if (!why)
+			*done += length;
+	}
+	return why;
+}
+
+/* The next run of bytes that a range of the file has; *from is where to begin. */
+static bool next_data(int file, uint64_t end, uint64_t *from, uint64_t *to)
+{
+	off_t data = lseek(file, (off_t)*from, SEEK_DATA);
+	off_t hole = data < 0 ? data : lseek(file, data, SEEK_HOLE);
+
+	if (hole < 0 || (uint64_t)data >= end)
+		return false;
+	*from = (uint64_t)data;
+	*to = (uint64_t)hole < end ? (uint64_t)hole : end;
+	return true;
+}
+
+/* A range of the file into memory. */
+static bool fill_memory(struct switcher *s, uint64_t to, uint64_t offset, uint64_t length)
+{
+	for (uint64_t run = offset, end = 0; next_data(s->file, offset + length, &run, &end);
+	     run = end) {
+		if (!read_all(s->file, at(to + (run - offset)), end - run, run))
+			return false;
+	}
+	return true;
+}
+
+/* Nobody looks: new memory in the same place, which the kernel joins with what is beside it. */
+static bool replace(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot)
+{
+	if (mmap(at(start), length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+		 -1, 0) == MAP_FAILED)
+		return false;
+	if (!fill_memory(s, start, offset, length)) {
+		mmap(at(start), length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->file,
+		     (off_t)offset);
+		return false;
+	}
+	if (prot != (PROT_READ | PROT_WRITE))
+		mprotect(at(start), length, prot);
+	return true;
+}
+
+/* Who writes is held, the copy is made elsewhere (spare) and takes the place. */
+static bool replace_held(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset,
+			 int prot, uint64_t spare)
+{
+	struct uffdio_writeprotect protect = { .range = { start, length },
+					       .mode = UFFDIO_WRITEPROTECT_MODE_WP };
+
+	if (!watch(s, start, length, UFFDIO_REGISTER_MODE_WP))
+		return false;
+	if (!ioctl(s->uffd, UFFDIO_WRITEPROTECT, &protect) &&
+	    fill_memory(s, spare, offset, length) && !mprotect(at(spare), length, prot) &&
+	    mremap(at(spare), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at(start)) !=
+		    MAP_FAILED) {
+		wake(s, start, length);
+		return true;
+	}
+	protect.mode = 0;
+	ioctl(s->uffd, UFFDIO_WRITEPROTECT, &protect);
+	unwatch(s, start, length);
+	return false;
+}
+
+/* Nothing holds the others: a private mapping of the file takes the place, at once and with the same bytes, and its pages
+ * are copied by touching them. */
+static bool detach(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot)
+{
+	if (mmap(at(start), length, prot, MAP_PRIVATE | MAP_FIXED, s->file, (off_t)offset) ==
+	    MAP_FAILED)
+		return false;
+	for (uint64_t run = offset, end = 0; next_data(s->file, offset + length, &run, &end);
+	     run = end) {
+		if (madvise(at(start + (run - offset)), end - run, MADV_POPULATE_WRITE))
+			return false;
+	}
+	return true;
+}
+
+void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
+		       bool alone)
+{
+	uint64_t length = end - start, done = 0;
+	bool hold = !alone && s->holds_all;
+	uint8_t *spare = MAP_FAILED;
+
+	/* One for all chunks: they are one mapping in the end. */
+	if (hold)
+		spare = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			     0);
+	while (done < length) {
+		uint64_t part = length - done < SWITCH_CHUNK ? length - done : SWITCH_CHUNK;
+		uint64_t place = start + done, from = offset + done;
+		bool replaced = alone ? replace(s, place, part, from, prot) :
+					spare != MAP_FAILED &&
+						replace_held(s, place, part, from, prot,
+							     (uint64_t)(uintptr_t)spare + done);
+
+		if (hold && spare != MAP_FAILED && !replaced)
+			munmap(spare + done, part);
+		if (replaced || detach(s, place, part, from, prot))
+			empty_file(s, from, part);
+		done += part;
+	}
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* The threads of this process, as the kernel knows them: whether there are others, and which memory is their own. */
+#ifndef UROCE_NIC_THREADS_H
+#define UROCE_NIC_THREADS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nic/vma.h"
+
+/* Where a thread's control block is. */
+struct thread_block {
+	uint64_t addr;
+	bool is_first; /* of the process: its stack is elsewhere */
+};
+
+struct threads {
+	bool alone; /* nobody but the caller and the helper */
+	struct thread_block *blocks;
+	size_t count;
+};
+
+/* False when it cannot be found out. End with threads_forget(). */
+bool threads_look(struct threads *threads, pthread_t helper);
+void threads_forget(struct threads *threads);
+
+/* The first part of a mapping that ends after addr and is a thread's own: stack, control block. False when there is
+ * none. */
+bool threads_own(const struct threads *threads, const struct vma *vma, uint64_t addr,
+		 uint64_t *start, uint64_t *end);
+
+#endif

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Registered memory becomes shared and private again under a program that goes on using it in every way: it must not
+ * notice. Whether pages are shared is read in /proc/self/maps.
+ */
+#include "cases.h"
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define PAGE   4096u
+#define PAGES  16u
+#define BYTES  ((size_t)PAGES * PAGE)
+#define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+
+static struct ibv_pd *open_pd(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(open_device());
+
+	CHECK(pd);
+	return pd;
+}
+
+static void *get_pages(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(at != MAP_FAILED);
+	return at;
+}
+
+static struct ibv_mr *enroll(struct ibv_pd *pd, void *at, size_t bytes)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, at, bytes, ACCESS);
+
+	CHECK(mr);
+	return mr;
+}
+
+static unsigned count_mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned count = 0;
+	int c;
+
+	CHECK(maps);
+	while ((c = getc(maps)) != EOF)
+		count += c == '\n';
+	fclose(maps);
+	return count;
+}
+
+/* kB of this process. */
+static long status_of(const char *field)
+{
+	FILE *file = fopen("/proc/self/status", "re");
+	char line[128];
+	long value = -1;
+
+	CHECK(file);
+	while (value < 0 && fgets(line, sizeof(line), file)) {
+		if (!strncmp(line, field, strlen(field)))
+			sscanf(line + strlen(field), ": %ld", &value);
+	}
+	fclose(file);
+	return value;
+}
+
+/* A thread that writes to each page and finds what it wrote. */
+struct writer {
+	pthread_t thread;
+	_Atomic uint64_t *words; /* its own, one in each page */
+	_Atomic uint64_t *common;
+	_Atomic bool stop;
+	uint64_t rounds;
+};
+
+static void *write_all(void *arg)
+{
+	struct writer *writer = arg;
+
+	while (!atomic_load(&writer->stop)) {
+		writer->rounds++;
+		for (unsigned i = 0; i < PAGES; i++) {
+			_Atomic uint64_t *word = &writer->words[i * PAGE / sizeof(uint64_t)];
+
+			CHECK_EQUAL(atomic_load_explicit(word, memory_order_relaxed),
+				    writer->rounds - 1);
+			atomic_store_explicit(word, writer->rounds, memory_order_relaxed);
+		}
+		atomic_fetch_add_explicit(writer->common, 1, memory_order_relaxed);
+	}
+	return NULL;
+}
+
+#define WRITERS 2
+
+static void start_writers(struct writer *writers, void *memory)
+{
+	_Atomic uint64_t *words = memory;
+
+	for (unsigned i = 0; i < WRITERS; i++) {
+		writers[i] =
+			(struct writer){ .words = &words[i + 1], .common = &words[WRITERS + 1] };
+		CHECK_EQUAL(pthread_create(&writers[i].thread, NULL, write_all, &writers[i]), 0);
+	}
+}
+
+static void stop_writers(struct writer *writers)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < WRITERS; i++) {
+		atomic_store(&writers[i].stop, true);
+		pthread_join(writers[i].thread, NULL);
+		sum += writers[i].rounds;
+	}
+	CHECK_EQUAL(atomic_load(writers[0].common), sum);
+}
+
+/* What threads store while their memory is registered and deregistered. */
+static void storing(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	struct writer writers[WRITERS];
+	unsigned shared = 0;
+
+	start_writers(writers, memory);
+	for (unsigned round = 0; round < 10000; round++) {
+		struct ibv_mr *mr = enroll(pd, memory, BYTES);
+
+		if (round % 100 == 0)
+			shared += is_shared(memory);
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+		if (round % 100 == 0)
+			CHECK(!is_shared(memory));
+	}
+	stop_writers(writers);
+	printf("shared in %u of 100 looks\n", shared);
+	if (!geteuid())
+		CHECK_EQUAL(shared, 100);
+}
+
+/* Twenty thousand rounds leave nothing behind. */
+static void rounds(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	unsigned fds = 0, maps = 0;
+	long anonymous = 0, shared = 0;
+
+	for (unsigned i = 0; i < BYTES; i++)
+		memory[i] = (uint8_t)(i * 7);
+	for (unsigned round = 0; round < 20000; round++) {
+		size_t offset = round % 3 * PAGE / 2, bytes = BYTES - offset - round % 5 * PAGE / 2;
+		struct ibv_mr *mr = enroll(pd, memory + offset, bytes);
+
+		CHECK(is_shared(memory + PAGE) || round);
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+		if (round == 1000) {
+			fds = count_fds();
+			maps = count_mappings();
+			anonymous = status_of("RssAnon");
+			shared = status_of("RssShmem");
+		}
+	}
+	CHECK_EQUAL(count_fds(), fds);
+	CHECK(count_mappings() <= maps + 2);
+	printf("anonymous %ld kB, then %ld; shared %ld, then %ld\n", anonymous,
+	       status_of("RssAnon"), shared, status_of("RssShmem"));
+	/* The segment grows by the entry of each region, of which the first is reused last. */
+	CHECK(status_of("RssAnon") - anonymous < 512);
+	CHECK(status_of("RssShmem") - shared < 20000 * 64 / 1024 + 256);
+	for (unsigned i = 0; i < BYTES; i++)
+		CHECK(memory[i] == (uint8_t)(i * 7));
+}
+
+/* Regions over each other, begun and ended in any order, while the bytes change. */
+static void overlapping(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES), model[BYTES];
+	struct ibv_mr *mrs[12] = { 0 };
+
+	memset(model, 0, sizeof(model));
+	srandom(1);
+	for (unsigned round = 0; round < 20000; round++) {
+		struct ibv_mr **mr = &mrs[random() % 12];
+		size_t offset = (size_t)random() % BYTES, i = (size_t)random() % BYTES;
+
+		if (*mr) {
+			CHECK_EQUAL(ibv_dereg_mr(*mr), 0);
+			*mr = NULL;
+		} else {
+			*mr = enroll(pd, memory + offset, 1 + (size_t)random() % (BYTES - offset));
+		}
+		memory[i] = model[i] = (uint8_t)random();
+		if (round % 16 == 0)
+			CHECK(!memcmp(memory, model, BYTES));
+	}
+	for (unsigned i = 0; i < 12; i++) {
+		if (mrs[i])
+			CHECK_EQUAL(ibv_dereg_mr(mrs[i]), 0);
+	}
+	CHECK(!memcmp(memory, model, BYTES));
+	for (unsigned i = 0; i < PAGES; i++)
+		CHECK(!is_shared(memory + i * PAGE));
+}
+
+/* What the program does to memory that was registered once. */
+static void afterwards(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES), *moved;
+
+	memset(memory, 5, BYTES);
+	CHECK_EQUAL(ibv_dereg_mr(enroll(pd, memory, BYTES)), 0);
+	CHECK_EQUAL(mprotect(memory, PAGE, PROT_READ), 0);
+	CHECK_EQUAL(mprotect(memory, PAGE, PROT_READ | PROT_WRITE), 0);
+	memory[0] = 6;
+	CHECK_EQUAL(madvise(memory + PAGE, PAGE, MADV_DONTNEED), 0);
+	CHECK_EQUAL(memory[PAGE], 0);
+	CHECK_EQUAL(memory[2 * PAGE], 5);
+	moved = mremap(memory, BYTES, 4 * BYTES, MREMAP_MAYMOVE);
+	CHECK(moved != MAP_FAILED);
+	CHECK_EQUAL(moved[0], 6);
+	CHECK_EQUAL(moved[BYTES - 1], 5);
+	CHECK_EQUAL(moved[BYTES], 0);
+	CHECK_EQUAL(ibv_dereg_mr(enroll(pd, moved, 4 * BYTES)), 0);
+	CHECK_EQUAL(moved[0], 6);
+	CHECK_EQUAL(moved[BYTES - 1], 5);
+	CHECK_EQUAL(munmap(moved, 4 * BYTES), 0);
+}
+
+/* What it does to memory that is still registered, as an allocator does that does not know. */
+static void meanwhile(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES), *moved;
+	struct ibv_mr *mr, *again;
+
+	memset(memory, 5, BYTES);
+	/* A part goes, and something else comes in its place. */
+	mr = enroll(pd, memory, BYTES);
+	CHECK_EQUAL(munmap(memory + 4 * PAGE, 4 * PAGE), 0);
+	CHECK(mmap(memory + 4 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
+	memset(memory + 4 * PAGE, 8, 2 * PAGE);
+	again = enroll(pd, memory + 4 * PAGE, 2 * PAGE);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK_EQUAL(memory[4 * PAGE], 8);
+	CHECK_EQUAL(ibv_dereg_mr(again), 0);
+	CHECK_EQUAL(memory[4 * PAGE], 8);
+	CHECK_EQUAL(memory[3 * PAGE], 5);
+	CHECK_EQUAL(memory[8 * PAGE], 5);
+	munmap(memory, BYTES);
+
+	/* It moves, and is used where it went. */
+	memory = get_pages(BYTES);
+	memset(memory, 5, BYTES);
+	mr = enroll(pd, memory, BYTES);
+	moved = mremap(memory, BYTES, 2 * BYTES, MREMAP_MAYMOVE);
+	CHECK(moved != MAP_FAILED);
+	moved[PAGE] = 9;
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK_EQUAL(moved[0], 5);
+	CHECK_EQUAL(moved[PAGE], 9);
+	CHECK_EQUAL(moved[BYTES - 1], 5);
+
+	/* It is protected, and stays so. */
+	memory = get_pages(BYTES);
+	memset(memory, 5, BYTES);
+	mr = enroll(pd, memory, BYTES);
+	CHECK_EQUAL(mprotect(memory + PAGE, PAGE, PROT_READ), 0);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK_EQUAL(memory[PAGE], 5);
+	CHECK_EQUAL(read(open("/dev/zero", O_RDONLY | O_CLOEXEC), memory + PAGE, 1), -1);
+	CHECK_EQUAL(errno, EFAULT);
+}
+
+/* Pages that nobody touched cost nothing, registered or not. */
+static void untouched(void)
+{
+	const size_t bytes = 256u << 20;
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(bytes);
+	struct ibv_mr *mr;
+	long before;
+
+	madvise(memory, bytes, MADV_NOHUGEPAGE);
+	memory[0] = memory[bytes / 2] = memory[bytes - 1] = 1;
+	before = status_of("VmRSS");
+	mr = enroll(pd, memory, bytes);
+	CHECK(is_shared(memory + PAGE));
+	CHECK(status_of("VmRSS") - before < 1024);
+	CHECK_EQUAL(memory[bytes / 2], 1);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK(status_of("VmRSS") - before < 1024);
+	CHECK_EQUAL(memory[bytes / 2], 1);
+	CHECK_EQUAL(memory[PAGE], 0);
+}
+
+/* The child's memory is its own, as it was in one moment, and the parent's is its own again. */
+static void forking(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	_Atomic uint64_t *common = (_Atomic uint64_t *)memory + WRITERS + 1;
+	struct writer writers[WRITERS];
+	struct ibv_mr *mr;
+	int status;
+
+	start_writers(writers, memory);
+	for (unsigned round = 0; round < 300; round++) {
+		mr = enroll(pd, memory, BYTES);
+
+		pid_t child = fork();
+
+		if (!child) {
+			uint64_t seen = atomic_load(common);
+
+			for (unsigned i = 0; i < 200; i++) {
+				if (atomic_load(common) != seen)
+					_exit(1);
+			}
+			if (is_shared(memory))
+				_exit(2);
+			/* Nobody misses these. */
+			memset(memory, 0xff, BYTES);
+			_exit(0);
+		}
+		CHECK(child > 0);
+		CHECK_EQUAL(waitpid(child, &status, 0), child);
+		CHECK_EQUAL(status, 0);
+		CHECK(!is_shared(memory));
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	}
+	stop_writers(writers);
+}
+
+/* Reads from a disk into memory that is being registered. */
+#define DISK_BYTES (1u << 20)
+
+struct reader {
+	int file;
+	uint8_t *to;
+	_Atomic bool reading;
+};
+
+static void *read_disk(void *arg)
+{
+	struct reader *reader = arg;
+
+	atomic_store(&reader->reading, true);
+	CHECK_EQUAL(pread(reader->file, reader->to, DISK_BYTES, 0), DISK_BYTES);
+	return NULL;
+}
+
+static void reading_directly(void)
+{
+	char name[] = "/var/tmp/uroce-direct-XXXXXX";
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(DISK_BYTES);
+	int file = mkostemp(name, O_CLOEXEC);
+	struct reader reader = { .to = memory };
+	unsigned shared = 0;
+
+	CHECK(file >= 0);
+	memset(memory, 'D', DISK_BYTES);
+	CHECK_EQUAL(write(file, memory, DISK_BYTES), DISK_BYTES);
+	CHECK_EQUAL(fsync(file), 0);
+	close(file);
+	reader.file = open(name, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	unlink(name);
+	if (reader.file < 0)
+		SKIP("no O_DIRECT in /var/tmp");
+	for (unsigned round = 0; round < 200; round++) {
+		struct ibv_mr *mr;
+		pthread_t thread;
+
+		memset(memory, 'o', DISK_BYTES);
+		atomic_store(&reader.reading, false);
+		CHECK_EQUAL(pthread_create(&thread, NULL, read_disk, &reader), 0);
+		while (!atomic_load(&reader.reading))
+			;
+		usleep(round * 5);
+		mr = enroll(pd, memory, DISK_BYTES);
+		shared += is_shared(memory);
+		pthread_join(thread, NULL);
+		for (unsigned i = 0; i < DISK_BYTES; i += 512)
+			CHECK_EQUAL(memory[i], 'D');
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	}
+	printf("shared in %u of 200 rounds\n", shared);
+}
+
+static void refuse_userfaultfd(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = sizeof(filter) / sizeof(filter[0]), .filter = filter };
+
+	if (geteuid() == 0)
+		CHECK_EQUAL(seteuid(65534), 0); /* /dev/userfaultfd */
+	CHECK_EQUAL(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	CHECK_EQUAL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+	/* What a change of users takes away. */
+	CHECK_EQUAL(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+}
+
+/* Where nothing holds other threads: a process without any still shares. */
+static void without_userfaultfd(void)
+{
+	refuse_userfaultfd();
+	overlapping();
+
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	struct writer writers[WRITERS];
+	struct ibv_mr *mr = enroll(pd, memory, BYTES), *other;
+
+	CHECK(is_shared(memory));
+	/* Threads that came later lose nothing either. */
+	start_writers(writers, memory);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	for (unsigned round = 0; round < 1000; round++) {
+		other = enroll(pd, memory, BYTES);
+		CHECK(!is_shared(memory));
+		CHECK_EQUAL(ibv_dereg_mr(other), 0);
+	}
+	stop_writers(writers);
+}
+
+/* A message over addresses at which the library's view of them changes. */
+static void across_windows(void)
+{
+	const size_t length = 48u << 10;
+	uint8_t *memory = (uint8_t *)(0x200040000000 - length / 2 - 4);
+	struct ibv_qp *a, *b;
+	struct ibv_mr *mr;
+	struct node node;
+
+	CHECK(mmap((void *)(0x200040000000 - BYTES), 2 * BYTES, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != MAP_FAILED);
+	node_open(&node);
+	a = node_qp(&node, IBV_QPT_RC, NULL);
+	b = node_qp(&node, IBV_QPT_RC, NULL);
+	node_connect_pair(&node, a, b, &patient);
+	mr = enroll(node.pd, (void *)(0x200040000000 - BYTES), 2 * BYTES);
+	CHECK(is_shared(memory));
+	for (size_t i = 0; i < length; i++)
+		node.buf[i] = (uint8_t)(i * 11 + 3);
+	CHECK_EQUAL(node_rdma(&node, a, 1, IBV_WR_RDMA_WRITE, 0, (uint32_t)length,
+			      (uintptr_t)memory, mr->rkey),
+		    0);
+	node_expect(node.cq, 1, IBV_WC_SUCCESS);
+	CHECK(!memcmp(memory, node.buf, length));
+	CHECK(!memory[-1] && !memory[length]);
+}
+
+/* Everything, over each way. */
+static void exchange_over(const char *way)
+{
+	CHECK_EQUAL(setenv("UROCE_MEMORY", way, 1), 0);
+	run_pair(open_and_exchange, open_and_exchange);
+}
+
+static void over_mapped_pages(void)
+{
+	exchange_over("mapped");
+}
+
+static void over_cma(void)
+{
+	exchange_over("cma");
+}
+
+static void over_assistance(void)
+{
+	exchange_over("assist");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct test_case cases[] = {
+		{ "threads_lose_no_store", storing },
+		{ "rounds_leave_nothing", rounds },
+		{ "overlapping_regions", overlapping },
+		{ "memory_used_afterwards", afterwards },
+		{ "memory_changed_meanwhile", meanwhile },
+		{ "untouched_pages_stay_so", untouched },
+		{ "fork_beside_writers", forking },
+		{ "direct_reads_while_registering", reading_directly },
+		{ "without_userfaultfd", without_userfaultfd },
+		{ "message_across_windows", across_windows },
+		{ "exchange_over_mapped_pages", over_mapped_pages },
+		{ "exchange_over_cma", over_cma },
+		{ "exchange_over_assistance", over_assistance },
+		{ 0 },
+	};
+
+	return run_named_case(argc, argv, cases);
+}

@@ -12,7 +12,7 @@
 #define RANDOM_DELAY 60000u  /* ns at most */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static enum timing_mode mode;
+_Atomic int timing_known;
 static _Atomic uint64_t state;
 
 bool timing_parse(const char *value, enum timing_mode *to, uint64_t *seed)
@@ -43,16 +43,18 @@ bool timing_parse(const char *value, enum timing_mode *to, uint64_t *seed)
 
 static void init(void)
 {
+	enum timing_mode mode;
 	uint64_t seed;
 
 	timing_parse(getenv("UROCE_TIMING"), &mode, &seed);
 	atomic_store(&state, seed);
+	atomic_store(&timing_known, (int)mode + 1);
 }
 
-enum timing_mode timing_mode(void)
+enum timing_mode timing_learn(void)
 {
 	pthread_once(&once, init);
-	return mode;
+	return timing_mode();
 }
 
 /* splitmix64: a counter, mixed; so threads may draw at once. */

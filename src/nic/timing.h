@@ -7,12 +7,22 @@
 #ifndef UROCE_NIC_TIMING_H
 #define UROCE_NIC_TIMING_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 enum timing_mode { TIMING_PROMPT, TIMING_LATE, TIMING_RANDOM };
 
-enum timing_mode timing_mode(void);
+/* Of the mode: one more than it; 0: not yet known. */
+extern _Atomic int timing_known;
+enum timing_mode timing_learn(void);
+
+static inline enum timing_mode timing_mode(void)
+{
+	int known = atomic_load_explicit(&timing_known, memory_order_acquire);
+
+	return known ? (enum timing_mode)(known - 1) : timing_learn();
+}
 
 /* For how long the next step (beginning a work request; completing it) is put off, ns; 0: not. */
 uint64_t timing_delay(void);

@@ -354,6 +354,20 @@ bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *taken)
 	return cqe;
 }
 
+/* Asks for the completion behind the one at the head, if it is there. Ring lock held. */
+static void prefetch_next(const struct nic_cq *cq)
+{
+	uint64_t word =
+		atomic_load_explicit(ring_word(cq->ring, cq->head + 1), memory_order_relaxed);
+	const struct nic_qp *qp;
+
+	if (word_kind(word) != NIC_REF_RQ)
+		return;
+	qp = table_get(&cq->nic->qps, word_index(word));
+	if (qp)
+		__builtin_prefetch(rq_wqe(cq->nic->seg, qp->rq.shared, word & SLOT_MASK));
+}
+
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 {
 	const struct nic_cqe *cqe;
@@ -381,6 +395,7 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 			.sl = cqe->sl,
 			.dlid_path_bits = cqe->dlid_path_bits,
 		};
+		prefetch_next(cq);
 		consume(cq, word);
 	}
 	nic_unlock(&cq->ring_lock);

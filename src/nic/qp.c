@@ -89,6 +89,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	if (error)
 		goto no_queue;
 	qp->rq.keeps_order = qp->type == IBV_QPT_UD;
+	qp->rq.one_taker = qp->type != IBV_QPT_UD;
 
 	nic_lock_init(&qp->lock);
 	list_init(&qp->of_deferred);

@@ -134,6 +134,15 @@ enum response responder_admit(const struct target *target, struct seg_qp *qp,
 	return admit_connected(qp, request, c);
 }
 
+/* How many receives are available behind the one that was taken. */
+static uint64_t left_behind(const struct receive *receive)
+{
+	uint64_t tail = atomic_load_explicit(&receive->rq->tail, memory_order_relaxed);
+	uint64_t next = receive->taken.position + 1;
+
+	return tail > next ? tail - next : 0; /* the tail may lag behind what was posted */
+}
+
 enum response responder_take(const struct target *target, struct seg_qp *qp, uint64_t state,
 			     const struct request *request, uint64_t length, bool in_order,
 			     struct receive *receive, struct cause *c)
@@ -171,7 +180,7 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 
 		if (limit & NIC_LIMIT_FIRED)
 			attention_srq(target, (uint32_t)qp->srq);
-		else if (receive->taken.left < limit) {
+		else if (limit && left_behind(receive) < limit) {
 			atomic_compare_exchange_strong(&receive->rq->limit, &limit,
 						       NIC_LIMIT_FIRED);
 			crash_point(LIMIT_FIRED);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "nic/crash.h"
+#include "nic/prefetch.h"
 #include "nic/timing.h"
 
 #define LAP_SHIFT   41
@@ -17,6 +18,9 @@
 #define TAKER_MASK  0xffffffu
 #define STATE_SHIFT 15
 #define SLOT_MASK   0x7fffu
+
+/* How many messages ahead a WQE's lines are asked for: some 100 ns, or more, before they are needed. */
+#define AHEAD 4
 
 /* nic_rwqe.cqe.reserved: the CQE is written. Tells a reference that a late taker publishes from a
  * real one. */
@@ -104,19 +108,26 @@ void nic_rq_destroy(struct nic_rq *rq, bool visited)
 	rq->slots = NULL;
 }
 
+/* Who took the slot that this word named is forgotten by the FIFO from now on: remember it if that slot
+ * is not back yet (an SRQ's slots come back in any order). */
+static void remember_taker(struct nic_rq *rq, uint64_t tail, uint64_t old)
+{
+	struct nic_rq_slot *slot = &rq->slots[old & SLOT_MASK];
+
+	if (word_state(old) == NIC_FIFO_TAKEN && slot->posted &&
+	    slot->position + (1ull << rq->shared->log2) == tail)
+		slot->taker = word_taker(old);
+}
+
 /* Makes a slot available at the tail; lock held. */
 static void publish_slot(struct nic_rq *rq, uint32_t slot)
 {
 	struct seg_rq *shared = rq->shared;
 	uint64_t tail = atomic_load_explicit(&shared->tail, memory_order_relaxed);
 	_Atomic uint64_t *at = rq_word(rq->nic->seg, shared, tail);
-	uint64_t old = atomic_load_explicit(at, memory_order_relaxed);
 
-	/* Who took the slot that this word named is forgotten by the FIFO from now on: remember it
-	 * if that slot is not back yet (an SRQ's slots come back in any order). */
-	if (word_state(old) == NIC_FIFO_TAKEN && rq->slots[old & SLOT_MASK].posted &&
-	    rq->slots[old & SLOT_MASK].position + (1ull << shared->log2) == tail)
-		rq->slots[old & SLOT_MASK].taker = word_taker(old);
+	if (!rq->one_taker)
+		remember_taker(rq, tail, atomic_load_explicit(at, memory_order_relaxed));
 	rq->slots[slot].posted = true;
 	rq->slots[slot].taker = 0;
 	rq->slots[slot].position = tail;
@@ -256,15 +267,19 @@ enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life
 			    at, &word, make_word(rq_lap(rq, head), taker, NIC_FIFO_TAKEN, slot)))
 			continue;
 		crash_point(RQ_TAKEN);
-		*taken = (struct rq_taken){
-			.position = head,
-			.slot = slot,
-			.left = (uint32_t)(atomic_load_explicit(&rq->tail, memory_order_relaxed) -
-					   (head + 1)),
-		};
+		*taken = (struct rq_taken){ .position = head, .slot = slot };
 		atomic_compare_exchange_strong(&rq->head, &head, head + 1);
 		return RQ_TAKEN;
 	}
+}
+
+void rq_prefetch(struct nic_segment *seg, const struct seg_rq *rq, const struct rq_taken *taken)
+{
+	const uint8_t *wqe = (const uint8_t *)rq_wqe(seg, rq, taken->slot + AHEAD);
+
+	prefetch_to_write(rq_word(seg, rq, taken->position + AHEAD));
+	prefetch_to_write(wqe);
+	__builtin_prefetch(wqe + NIC_CACHE_LINE);
 }
 
 void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position)

@@ -21,7 +21,9 @@ struct nic_rq {
 	struct nic *nic;
 	struct seg_rq *shared;
 	uint32_t max_wr, max_sge;
-	bool keeps_order;     /* datagrams, and no SRQ: see rq_take() */
+	bool keeps_order; /* datagrams, and no SRQ: see rq_take() */
+	/* One initiator takes, so that slots come back in the order in which they were posted. */
+	bool one_taker;
 	uint32_t life;	      /* see nic/layout.h; set by the QP */
 	struct nic_lock lock; /* posting; slots */
 	uint16_t *free_slots; /* stack */
@@ -66,7 +68,6 @@ void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited);
 struct rq_taken {
 	uint64_t position;
 	uint32_t slot;
-	uint32_t left; /* how many remain available */
 };
 
 enum rq_answer {
@@ -87,6 +88,9 @@ enum rq_answer {
 enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life, uint32_t taker,
 		       uint64_t need, bool in_order, struct rq_taken *taken);
 void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position);
+
+/* After a take: asks for the cache lines that one of the next will want, if slots go in order. */
+void rq_prefetch(struct nic_segment *seg, const struct seg_rq *rq, const struct rq_taken *taken);
 
 /* Writes the CQE of a WQE that was taken; wr_id is filled in. Publish it afterwards. */
 void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "local/express.h"
 #include "local/payload.h"
 #include "nic/gid.h"
 #include "nic/limits.h"
@@ -313,6 +314,7 @@ static enum transport_outcome visit(struct walk *w, uint64_t *budget)
 		return walk_silence(w, (enum cause_code)w->cause.code);
 	if (response != RESPONSE_ACK)
 		return walk_refused(w, response);
+	express_know(w);
 	outcome = aim(w);
 	if (outcome != GO_ON)
 		return outcome;
@@ -364,7 +366,18 @@ static enum transport_outcome walk(struct walk *w, uint64_t *budget)
 static enum transport_outcome execute(struct nic_qp *qp, struct nic_swqe *wqe, uint64_t *budget,
 				      struct transport_result *result)
 {
-	struct walk w = { .qp = qp, .wqe = wqe, .ts = qp->ts, .result = result };
+	struct walk w;
+
+	/* The rest is not looked at before it is set, and is not small. */
+	w.qp = qp;
+	w.wqe = wqe;
+	w.ts = qp->ts;
+	w.result = result;
+	if (express(&w, budget))
+		return TRANSPORT_DONE;
+	w.target_qp = NULL;
+	memset(&w.cause, 0, sizeof(w.cause));
+
 	enum transport_outcome outcome = walk(&w, budget);
 
 	if (outcome == TRANSPORT_DONE || outcome == TRANSPORT_FAILED)

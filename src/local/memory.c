@@ -296,13 +296,7 @@ bool memory_atomic(struct peer *peer, const struct piece *at, bool compare, uint
 
 	if (!word || length < WORD)
 		return false;
-	if (compare) {
-		*old = compare_add;
-		__atomic_compare_exchange_n((uint64_t *)word, old, swap, false, __ATOMIC_SEQ_CST,
-					    __ATOMIC_SEQ_CST);
-	} else {
-		*old = __atomic_fetch_add((uint64_t *)word, compare_add, __ATOMIC_SEQ_CST);
-	}
+	*old = copy_atomic(word, compare, compare_add, swap);
 	return true;
 }
 

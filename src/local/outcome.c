@@ -140,8 +140,9 @@ enum transport_outcome walk_delivered(struct walk *w)
 	enum ibv_wr_opcode opcode = w->wqe->opcode;
 
 	crash_point(DELIVERING);
-	uint64_t packets = w->wqe->length ? (w->wqe->length + w->request.mtu - 1) / w->request.mtu :
-					    1;
+	uint64_t packets = w->wqe->length <= w->request.mtu ?
+				   1 :
+				   (w->wqe->length + w->request.mtu - 1) / w->request.mtu;
 	uint32_t psn = qp->sq_psn;
 
 	qp->sq_psn = (uint32_t)(psn + packets) & 0xffffff;

@@ -15,6 +15,11 @@
 
 struct transport_state {
 	struct peer *peer; /* RC, UC: from when it is reachable; UD: while a message is under way */
+	/* What has admitted a message of ours (local/express.h): the QP, by which state word, and what we
+	 * were then (nic_qp.modified); NULL: nothing has. */
+	struct seg_qp *known;
+	uint64_t known_state;
+	uint32_t known_as;
 	/* since when it cannot be attached, or asked for assistance; 0: not so */
 	uint64_t attach_since;
 	uint64_t busy_since; /* UD: since when another datagram is being received; 0: it is not */

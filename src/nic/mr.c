@@ -13,20 +13,15 @@
 #include "nic/visit.h"
 #include "nic/vma.h"
 
-#define TAG_SHIFT   21
-#define TAG_MASK    0x7ffu
-#define ACCESS_MASK 0xfffffu
-#define KEY_INDEX   12
-#define KEY_REMOTE  1u
-
 static uint64_t make_state(uint32_t tag, bool valid, uint32_t access)
 {
-	return (uint64_t)tag << TAG_SHIFT | (valid ? NIC_MR_VALID : 0) | (access & ACCESS_MASK);
+	return (uint64_t)tag << MR_TAG_SHIFT | (valid ? NIC_MR_VALID : 0) |
+	       (access & MR_ACCESS_MASK);
 }
 
 static uint32_t state_tag(uint64_t state)
 {
-	return state >> TAG_SHIFT & TAG_MASK;
+	return state >> MR_TAG_SHIFT & MR_TAG_MASK;
 }
 
 /* A tag that neither the last life of this entry had, nor, by its step of 1 to 1023 (odd), one soon
@@ -37,13 +32,13 @@ static uint32_t next_tag(uint32_t last)
 
 	if (getrandom(&step, sizeof(step), GRND_NONBLOCK) != sizeof(step))
 		step = (uint16_t)nic_now();
-	return (last + (step & 0x3fe) + 1) & TAG_MASK;
+	return (last + (step & 0x3fe) + 1) & MR_TAG_MASK;
 }
 
 static void set_keys(struct nic_mr *mr, uint32_t tag)
 {
-	mr->lkey = (mr->index ^ mr->nic->seg->hdr.key_mask) << KEY_INDEX | tag << 1;
-	mr->rkey = mr->lkey | KEY_REMOTE;
+	mr->lkey = (mr->index ^ mr->nic->seg->hdr.key_mask) << MR_KEY_INDEX | tag << 1;
+	mr->rkey = mr->lkey | MR_KEY_REMOTE;
 }
 
 static int refuse(struct nic *nic, enum cause_code code, int error, const struct nic_mr *mr)
@@ -221,8 +216,7 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
 			 struct cause *c)
 {
-	uint32_t index = ((key >> KEY_INDEX) ^ seg->hdr.key_mask) & (NIC_MAX_MR - 1);
-	struct seg_mr *mr = &seg->mrs[index];
+	struct seg_mr *mr = mr_of_key(seg, key);
 	uint64_t state = atomic_load_explicit(&mr->state, memory_order_acquire);
 
 	c->key = key;
@@ -230,15 +224,15 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 	c->length = length;
 	c->access = rights;
 	c->pd = pd;
-	if ((key >> 1 & TAG_MASK) != state_tag(state) || !state)
+	if ((key >> 1 & MR_TAG_MASK) != state_tag(state) || !state)
 		return remote ? CAUSE_RKEY_UNKNOWN : CAUSE_LKEY_UNKNOWN;
 	c->region_addr = mr->iova;
 	c->region_length = mr->length;
-	c->region_access = state & ACCESS_MASK;
+	c->region_access = state & MR_ACCESS_MASK;
 	c->region_pd = mr->pd;
 	if (!(state & NIC_MR_VALID))
 		return remote ? CAUSE_RKEY_DEREGISTERED : CAUSE_LKEY_DEREGISTERED;
-	if ((key & KEY_REMOTE) != (remote ? KEY_REMOTE : 0))
+	if ((key & MR_KEY_REMOTE) != (remote ? MR_KEY_REMOTE : 0))
 		return remote ? CAUSE_RKEY_IS_LKEY : CAUSE_LKEY_IS_RKEY;
 	if (mr->pd != pd)
 		return remote ? CAUSE_RKEY_PD : CAUSE_LKEY_PD;
@@ -246,13 +240,6 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 		return remote ? CAUSE_RKEY_BOUNDS : CAUSE_LKEY_BOUNDS;
 	if ((state & rights) != rights)
 		return remote ? CAUSE_RKEY_ACCESS : CAUSE_LKEY_ACCESS;
-
-	uint64_t va = mr->addr + (addr - mr->iova);
-	bool mapped = va >= atomic_load_explicit(&mr->mapped_start, memory_order_relaxed) &&
-		      va + length <= atomic_load_explicit(&mr->mapped_end, memory_order_relaxed);
-
-	*piece = (struct piece){ .addr = va,
-				 .length = length,
-				 .kind = mapped ? PIECE_MAPPED : PIECE_PRIVATE };
+	*piece = mr_piece(mr, addr, length);
 	return CAUSE_NONE;
 }

@@ -52,6 +52,30 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
  * the middle of an access and stays so for a second: the region remains registered. */
 int nic_mr_deregister(struct nic_mr *mr);
 
+/* seg_mr.state and keys: see nic/layout.h. */
+#define MR_TAG_SHIFT   21
+#define MR_TAG_MASK    0x7ffu
+#define MR_ACCESS_MASK 0xfffffu
+#define MR_KEY_INDEX   12
+#define MR_KEY_REMOTE  1u
+
+static inline struct seg_mr *mr_of_key(struct nic_segment *seg, uint32_t key)
+{
+	return &seg->mrs[((key >> MR_KEY_INDEX) ^ seg->hdr.key_mask) & (NIC_MAX_MR - 1)];
+}
+
+/* Where an address of a region is. */
+static inline struct piece mr_piece(const struct seg_mr *mr, uint64_t addr, uint64_t length)
+{
+	uint64_t va = mr->addr + (addr - mr->iova);
+	bool mapped = va >= atomic_load_explicit(&mr->mapped_start, memory_order_relaxed) &&
+		      va + length <= atomic_load_explicit(&mr->mapped_end, memory_order_relaxed);
+
+	return (struct piece){ .addr = va,
+			       .length = length,
+			       .kind = mapped ? PIECE_MAPPED : PIECE_PRIVATE };
+}
+
 /*
  * Checks a key of a segment, our own or, within a visit, another's: [addr, addr + length) in the
  * key's address space, rights (enum ibv_access_flags that must all be there), protection domain.
@@ -61,5 +85,21 @@ int nic_mr_deregister(struct nic_mr *mr);
 enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
 			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
 			 struct cause *c);
+
+/* The same without saying what is wrong: whether it is all right. */
+static inline bool mr_find(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
+			   uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece)
+{
+	const struct seg_mr *mr = mr_of_key(seg, key);
+	uint64_t state = atomic_load_explicit(&mr->state, memory_order_acquire);
+	uint64_t right = (uint64_t)(key >> 1 & MR_TAG_MASK) << MR_TAG_SHIFT | NIC_MR_VALID | rights;
+
+	if ((state & (((uint64_t)MR_TAG_MASK << MR_TAG_SHIFT) | NIC_MR_VALID | rights)) != right ||
+	    (key & MR_KEY_REMOTE) != (remote ? MR_KEY_REMOTE : 0) || mr->pd != pd ||
+	    addr < mr->iova || length > mr->length || addr - mr->iova > mr->length - length)
+		return false;
+	*piece = mr_piece(mr, addr, length);
+	return true;
+}
 
 #endif

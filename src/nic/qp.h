@@ -71,6 +71,7 @@ struct nic_qp {
 	struct nic_lock lock; /* everything below; taken by posters, pollers and the helper */
 	enum ibv_qp_state state;
 	struct ibv_qp_attr attr; /* as modify left it */
+	uint32_t modified;	 /* how often it did */
 	struct nic_ah path;	 /* RC, UC: from the primary path */
 
 	uint8_t *sq; /* WQEs of stride bytes */
@@ -84,7 +85,7 @@ struct nic_qp {
 	uint32_t batch_count;
 
 	struct {
-		uint64_t writes, reads, sends, atomics, bytes;
+		uint64_t writes, reads, sends, atomics, bytes, mapped;
 	} executed; /* and not yet in the device's counters */
 
 	/* The WQE at sq_exec: reset when it is done. */

@@ -257,6 +257,7 @@ static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if (error)
 		return error;
 	apply(qp, attr, mask);
+	qp->modified++;
 	if (to != from || mask & IBV_QP_STATE)
 		enter(qp, from, to);
 	return 0;

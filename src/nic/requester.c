@@ -94,6 +94,8 @@ static void report(struct nic_qp *qp)
 		counter_add(&counters->rdma_sends, qp->executed.sends);
 	if (qp->executed.atomics)
 		counter_add(&counters->rdma_atomics, qp->executed.atomics);
+	if (qp->executed.mapped)
+		counter_add(&counters->mapped_copies, qp->executed.mapped);
 	if (qp->executed.bytes)
 		counter_add(&counters->bytes, qp->executed.bytes);
 	memset(&qp->executed, 0, sizeof(qp->executed));

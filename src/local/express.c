@@ -101,7 +101,7 @@ static void move(struct walk *w, void *local, void *remote)
 	} else {
 		copy_ordered(remote, local, w->length);
 	}
-	w->qp->executed.mapped++;
+	counter_add_alone(&w->qp->shared->sent.mapped, 1);
 	crash_point(COPY_END);
 }
 

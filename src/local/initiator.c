@@ -29,6 +29,9 @@
 #define PACE_STEP  50000ull
 #define PACE_LIMIT 100000000ull
 
+/* ns: for how long a message of RC travels that finds no receive. */
+#define RNR_TRAVEL 20000ull
+
 /* ns: the same while another datagram is being received; then its sender counts as standing
  * still. */
 #define BUSY_POLL  20000ull
@@ -193,13 +196,18 @@ static bool has_posted(const struct walk *w)
 	return atomic_load_explicit(&rq->tail, memory_order_relaxed);
 }
 
-/* No receive is posted. RC waits for what the responder's timer says; UC and UD wait a little, for
- * a receiver that is only slow, but not for one that does not come or never did. */
+/* No receive is posted. RC waits for what the responder's timer says, unless the receiver is only a
+ * moment behind: on the wire that moment is the message's travel. UC and UD wait a little, for a receiver
+ * that is slow, but not for one that does not come or never did. */
 static enum transport_outcome not_ready(struct walk *w)
 {
 	uint64_t now = nic_now();
 
 	if (w->qp->type == IBV_QPT_RC) {
+		if (!w->ts->paced_since && has_posted(w)) {
+			w->ts->paced_since = now;
+			return walk_wait(w, now + RNR_TRAVEL);
+		}
 		w->result->timer = rnr_timer(
 			atomic_load_explicit(&w->target_qp->min_rnr_timer, memory_order_relaxed));
 		w->result->due = now + w->result->timer;

@@ -238,7 +238,7 @@ static enum copy_result copy_by_kernel(struct nic *nic, struct peer *peer,
 
 	if (result != COPY_REFUSED || !peer->is_self) {
 		if (result == COPY_DONE)
-			counter_add(&peer->visitor.seg->counters.cma_copies, 1);
+			counter_add(&nic->seg->counters.cma_copies, 1);
 		return result;
 	}
 	if (direction == COPY_TO_PEER)

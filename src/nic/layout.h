@@ -103,7 +103,8 @@ struct seg_rq {
 	uint64_t slots;		   /* owner, at creation: offset of the WQEs */
 	uint32_t stride;	   /* bytes from WQE to WQE */
 	uint32_t max_sge;
-	uint32_t log2;
+	uint16_t log2;
+	uint16_t one_taker; /* of a connected QP: one initiator takes, and slots come back in order */
 	/* SRQ: owner arms it; the initiator that falls below it turns it into NIC_LIMIT_FIRED by
 	 * CAS and tells the owner, as does everyone who finds it fired; the owner takes that by
 	 * CAS. */
@@ -136,6 +137,13 @@ static inline uint32_t nic_qp_life(uint64_t state)
 	return state >> 32;
 }
 
+/* What a QP has executed. Written by the owner under the QP's lock (relaxed), read by anyone. */
+struct seg_sent {
+	_Atomic uint64_t sends, writes, reads, atomics;
+	_Atomic uint64_t bytes;
+	_Atomic uint64_t mapped; /* copies between mapped pages */
+};
+
 struct seg_qp {
 	nic_aligned _Atomic uint64_t state;
 	/* To rq, where nothing else is said: written by the owner before the state that makes it
@@ -157,6 +165,7 @@ struct seg_qp {
 	nic_aligned _Atomic uint32_t epsn;
 	_Atomic uint64_t drops; /* UC and UD messages dropped, by any initiator */
 	union ibv_gid sgid, dgid;
+	nic_aligned struct seg_sent sent;
 	struct seg_rq rq;
 };
 

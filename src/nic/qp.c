@@ -89,7 +89,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	if (error)
 		goto no_queue;
 	qp->rq.keeps_order = qp->type == IBV_QPT_UD;
-	qp->rq.one_taker = qp->type != IBV_QPT_UD;
+	qp->shared->rq.one_taker = qp->type != IBV_QPT_UD;
 
 	nic_lock_init(&qp->lock);
 	list_init(&qp->of_deferred);
@@ -100,6 +100,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->shared->recv_cq = qp->recv_cq->index;
 	qp->shared->srq = qp->srq ? (int32_t)qp->srq->index : -1;
 	atomic_store(&qp->shared->drops, 0);
+	memset(&qp->shared->sent, 0, sizeof(qp->shared->sent));
 	atomic_fetch_add(&qp->send_cq->users, 1);
 	atomic_fetch_add(&qp->recv_cq->users, 1);
 	if (qp->srq)
@@ -163,6 +164,20 @@ static void give_back_begun(struct nic_qp *qp)
 	free(seen);
 }
 
+/* Into the counters of the device. */
+static void fold_counters(struct nic_qp *qp)
+{
+	struct device_counters *device = &qp->nic->seg->counters;
+	const struct seg_sent *sent = &qp->shared->sent;
+
+	counter_add(&device->rdma_sends, atomic_load(&sent->sends));
+	counter_add(&device->rdma_writes, atomic_load(&sent->writes));
+	counter_add(&device->rdma_reads, atomic_load(&sent->reads));
+	counter_add(&device->rdma_atomics, atomic_load(&sent->atomics));
+	counter_add(&device->bytes, atomic_load(&sent->bytes));
+	counter_add(&device->mapped_copies, atomic_load(&sent->mapped));
+}
+
 void nic_qp_destroy(struct nic_qp *qp)
 {
 	struct nic *nic = qp->nic;
@@ -193,6 +208,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 		forget_work(qp);
 		if (!visited)
 			give_back_begun(qp);
+		fold_counters(qp);
 		table_free(&nic->qps, qp->index);
 	}
 	nic_rq_destroy(&qp->rq, visited);

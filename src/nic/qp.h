@@ -84,10 +84,6 @@ struct nic_qp {
 	int batch_error;     /* extended API: why the batch cannot be committed */
 	uint32_t batch_count;
 
-	struct {
-		uint64_t writes, reads, sends, atomics, bytes, mapped;
-	} executed; /* and not yet in the device's counters */
-
 	/* The WQE at sq_exec: reset when it is done. */
 	uint64_t due; /* when to go on, CLOCK_MONOTONIC ns; 0: at once */
 	uint8_t rnr_left, retry_left;

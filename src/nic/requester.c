@@ -65,40 +65,22 @@ static enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode)
 
 static void count(struct nic_qp *qp, const struct nic_swqe *wqe)
 {
+	struct seg_sent *sent = &qp->shared->sent;
+
 	switch (completion_opcode(wqe->opcode)) {
 	case IBV_WC_RDMA_WRITE:
-		qp->executed.writes++;
+		counter_add_alone(&sent->writes, 1);
 		break;
 	case IBV_WC_RDMA_READ:
-		qp->executed.reads++;
+		counter_add_alone(&sent->reads, 1);
 		break;
 	case IBV_WC_SEND:
-		qp->executed.sends++;
+		counter_add_alone(&sent->sends, 1);
 		break;
 	default:
-		qp->executed.atomics++;
+		counter_add_alone(&sent->atomics, 1);
 	}
-	qp->executed.bytes += wqe->length;
-}
-
-/* What was executed, into the device's counters: once for a list. */
-static void report(struct nic_qp *qp)
-{
-	struct device_counters *counters = &qp->nic->seg->counters;
-
-	if (qp->executed.writes)
-		counter_add(&counters->rdma_writes, qp->executed.writes);
-	if (qp->executed.reads)
-		counter_add(&counters->rdma_reads, qp->executed.reads);
-	if (qp->executed.sends)
-		counter_add(&counters->rdma_sends, qp->executed.sends);
-	if (qp->executed.atomics)
-		counter_add(&counters->rdma_atomics, qp->executed.atomics);
-	if (qp->executed.mapped)
-		counter_add(&counters->mapped_copies, qp->executed.mapped);
-	if (qp->executed.bytes)
-		counter_add(&counters->bytes, qp->executed.bytes);
-	memset(&qp->executed, 0, sizeof(qp->executed));
+	counter_add_alone(&sent->bytes, wqe->length);
 }
 
 /* Ends the WQE at the head of the send queue. */
@@ -302,7 +284,6 @@ void requester_run(struct nic_qp *qp)
 		qp->due = 0;
 		step(qp, &budget);
 	}
-	report(qp);
 	if (qp->flush_receives)
 		flush_receives(qp);
 	if (qp->state == IBV_QPS_SQD && !qp->started && qp->drain_event) {

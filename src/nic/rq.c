@@ -71,7 +71,8 @@ int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint3
 	nic_lock_init(&rq->lock);
 	while ((1u << log2) < max_wr)
 		log2++;
-	shared->log2 = log2;
+	shared->log2 = (uint16_t)log2;
+	shared->one_taker = false;
 	shared->max_sge = max_sge;
 	shared->stride = (uint32_t)((sizeof(struct nic_rwqe) + max_sge * sizeof(struct ibv_sge) +
 				     NIC_CACHE_LINE - 1) &
@@ -126,7 +127,7 @@ static void publish_slot(struct nic_rq *rq, uint32_t slot)
 	uint64_t tail = atomic_load_explicit(&shared->tail, memory_order_relaxed);
 	_Atomic uint64_t *at = rq_word(rq->nic->seg, shared, tail);
 
-	if (!rq->one_taker)
+	if (!shared->one_taker)
 		remember_taker(rq, tail, atomic_load_explicit(at, memory_order_relaxed));
 	rq->slots[slot].posted = true;
 	rq->slots[slot].taker = 0;
@@ -268,7 +269,10 @@ enum rq_answer rq_take(struct nic_segment *seg, struct seg_rq *rq, uint32_t life
 			continue;
 		crash_point(RQ_TAKEN);
 		*taken = (struct rq_taken){ .position = head, .slot = slot };
-		atomic_compare_exchange_strong(&rq->head, &head, head + 1);
+		if (rq->one_taker)
+			atomic_store_explicit(&rq->head, head + 1, memory_order_release);
+		else /* a full barrier: an SRQ's limit is looked at after this */
+			atomic_compare_exchange_strong(&rq->head, &head, head + 1);
 		return RQ_TAKEN;
 	}
 }

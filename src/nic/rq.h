@@ -21,9 +21,7 @@ struct nic_rq {
 	struct nic *nic;
 	struct seg_rq *shared;
 	uint32_t max_wr, max_sge;
-	bool keeps_order; /* datagrams, and no SRQ: see rq_take() */
-	/* One initiator takes, so that slots come back in the order in which they were posted. */
-	bool one_taker;
+	bool keeps_order;     /* datagrams, and no SRQ: see rq_take() */
 	uint32_t life;	      /* see nic/layout.h; set by the QP */
 	struct nic_lock lock; /* posting; slots */
 	uint16_t *free_slots; /* stack */

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct device_counters {
+	/* Of queue pairs that are gone; those of the others are their own (seg_qp.sent). */
 	_Atomic uint64_t rdma_sends; /* SENDs executed */
 	_Atomic uint64_t rdma_writes;
 	_Atomic uint64_t rdma_reads;
@@ -20,8 +21,8 @@ struct device_counters {
 	_Atomic uint64_t local_ack_timeout_err; /* transport retries exhausted */
 	_Atomic uint64_t rx_drops; /* UC and UD messages dropped at our receive queues */
 	_Atomic uint64_t cq_overflows;
-	_Atomic uint64_t mapped_copies;	  /* copies between mapped pages, by our initiators */
-	_Atomic uint64_t cma_copies;	  /* copies that went by process_vm_readv/writev */
+	_Atomic uint64_t mapped_copies;	  /* copies of our initiators between mapped pages */
+	_Atomic uint64_t cma_copies;	  /* and by process_vm_readv/writev */
 	_Atomic uint64_t assisted_copies; /* copies that the target's helper did */
 	_Atomic uint64_t peers_died;
 	_Atomic uint64_t quarantined; /* bytes that a stopped visitor keeps from being reused */
@@ -30,6 +31,13 @@ struct device_counters {
 static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* For a counter that has one writer at a time. */
+static inline void counter_add_alone(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+			      memory_order_relaxed);
 }
 
 #endif

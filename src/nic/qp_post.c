@@ -121,6 +121,20 @@ int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_
 	return 0;
 }
 
+/* Mostly a few words: not worth a call. */
+static inline void copy_inline(uint8_t *to, const uint8_t *from, size_t length)
+{
+	if (length > 4 * sizeof(uint64_t) || length % sizeof(uint64_t)) {
+		memcpy(to, from, length);
+		return;
+	}
+	for (; length; length -= sizeof(uint64_t)) {
+		memcpy(to, from, sizeof(uint64_t));
+		to += sizeof(uint64_t);
+		from += sizeof(uint64_t);
+	}
+}
+
 int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf,
 			size_t num_buf)
 {
@@ -138,7 +152,7 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 		return refuse(qp, CAUSE_POST_INLINE, EINVAL, wqe->wr_id, wqe->list_index,
 			      wqe->opcode, length, qp->cap.max_inline_data);
 	for (size_t i = 0; i < num_buf; i++) {
-		memcpy(to, buf[i].addr, buf[i].length);
+		copy_inline(to, buf[i].addr, buf[i].length);
 		to += buf[i].length;
 	}
 	wqe->num_sge = 0;

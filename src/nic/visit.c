@@ -10,21 +10,15 @@
 
 #include "nic/crash.h"
 #include "nic/life.h"
-#include "nic/lock.h"
 #include "nic/spin.h"
 
-#define SLOT_MASK (NIC_SLOTS - 1)
 /* Looks before a visitor is said to stand still, many of them 50 us apart: time may also have passed
  * because we stood still with it, stopped, or on a machine that was. */
 #define PATIENCE (SPIN_LOOKS + 1000)
 /* Threads that keep a word for themselves; the other words are taken for a visit by who has none. */
 #define KEPT (NIC_VISITS - NIC_VISITS / 8)
 
-static NIC_HOT_TLS struct {
-	uint64_t instance; /* of the NIC that the rest is about */
-	struct seg_visit *kept;
-	uint64_t count;
-} mine;
+NIC_HOT_TLS struct visit_own visit_own;
 
 bool visit_start(void)
 {
@@ -37,8 +31,8 @@ static void keep_one(struct nic *nic)
 {
 	pid_t self = gettid();
 
-	mine.instance = nic->seg->hdr.instance;
-	mine.kept = NULL;
+	visit_own.instance = nic->seg->hdr.instance;
+	visit_own.kept = NULL;
 	for (int ended = 0; ended < 2; ended++) {
 		for (unsigned i = 0; i < KEPT; i++) {
 			pid_t owner = atomic_load(&nic->visit_owners[i]);
@@ -47,7 +41,7 @@ static void keep_one(struct nic *nic)
 						 (!tgkill(getpid(), owner, 0) || errno != ESRCH))))
 				continue;
 			if (atomic_compare_exchange_strong(&nic->visit_owners[i], &owner, self)) {
-				mine.kept = &nic->seg->visits[i];
+				visit_own.kept = &nic->seg->visits[i];
 				return;
 			}
 		}
@@ -66,40 +60,19 @@ static struct seg_visit *take_one(struct nic *nic, uint64_t word)
 	return NULL;
 }
 
-struct seg_visit *visit_enter(struct nic *nic, const struct nic_segment *target)
+struct seg_visit *visit_enter_otherwise(struct nic *nic, const struct nic_segment *target)
 {
 	struct seg_visit *visit;
 
-	if (mine.instance != nic->seg->hdr.instance)
+	if (visit_own.instance != nic->seg->hdr.instance) {
 		keep_one(nic);
-
-	uint64_t word = target->hdr.primary_slot | ++mine.count << 10;
-
-	if (mine.kept &&
-	    !(atomic_load_explicit(&mine.kept->word, memory_order_relaxed) & SLOT_MASK)) {
-		visit = mine.kept;
-		atomic_store_explicit(&visit->word, word, memory_order_relaxed);
-	} else {
-		visit = take_one(nic, word);
-		if (!visit)
-			return NULL;
+		if (visit_own.kept)
+			return visit_enter(nic, target);
 	}
-	/* Our look at the target comes after this: by a barrier here, paired with the one in
-	 * visits_over(), or by the one that the owner makes us pass there. */
-	if (nic->seg->hdr.membarrier && target->hdr.membarrier)
-		atomic_signal_fence(memory_order_seq_cst);
-	else
-		atomic_thread_fence(memory_order_seq_cst);
-	crash_point(VISIT_ENTERED);
+	visit = take_one(nic, target->hdr.primary_slot | ++visit_own.count << VISIT_COUNT_SHIFT);
+	if (visit)
+		visit_begun(nic, target);
 	return visit;
-}
-
-void visit_leave(struct seg_visit *visit)
-{
-	crash_point(VISIT_LEAVING);
-	/* Release: the owner that sees no visit sees all that we did. */
-	atomic_store_explicit(&visit->word, visit == mine.kept ? mine.count << 10 : 0,
-			      memory_order_release);
 }
 
 /* Between the owner's store that makes a thing unreachable and its look at the visits. */
@@ -201,8 +174,8 @@ bool visits_over(struct nic *nic, uint64_t timeout, uint32_t *pid)
 								     memory_order_acquire);
 
 				/* Our own threads use our memory whomever they visit. */
-				if (!(seen & SLOT_MASK) ||
-				    (visitor->seg != nic->seg && (seen & SLOT_MASK) != self))
+				if (!(seen & VISIT_SLOT_MASK) ||
+				    (visitor->seg != nic->seg && (seen & VISIT_SLOT_MASK) != self))
 					continue;
 				if (seen == visitor->stood[i]) {
 					stands = true;
@@ -230,7 +203,7 @@ void visits_to_over(struct nic *nic, uint32_t primary_slot)
 		_Atomic uint64_t *word = &nic->seg->visits[i].word;
 		uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
 
-		if ((seen & SLOT_MASK) != primary_slot)
+		if ((seen & VISIT_SLOT_MASK) != primary_slot)
 			continue;
 		for (unsigned looks = 0; atomic_load_explicit(word, memory_order_acquire) == seen;
 		     looks++)

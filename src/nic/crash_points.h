@@ -31,6 +31,11 @@ CRASH_POINT(READY_SENT)
 CRASH_POINT(ASK_SENT)
 CRASH_POINT(ASK_SERVING)
 CRASH_POINT(ASK_SERVED)
+/* Owner: switching a chunk of its memory to shared pages, and back */
+CRASH_POINT(SHARE_AWAY)	  /* its pages are away, nothing is mapped in their place */
+CRASH_POINT(SHARE_MAPPED) /* the file is there, and who touched it still waits */
+CRASH_POINT(SHARE_RETURNING)
+CRASH_POINT(SHARE_RETURNED) /* it is private, and the file still has its pages */
 /* Owner: taking back */
 CRASH_POINT(MR_INVALID)
 CRASH_POINT(MR_REVOKED)

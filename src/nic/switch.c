@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "nic/crash.h"
 #include "nic/pins.h"
 
 #define HUGE_PAGE (2ull << 20)
@@ -287,6 +288,7 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 		why = NIC_UNMAPPED_PINNED;
 	if (why)
 		return why;
+	crash_point(SHARE_AWAY);
 	/* A stopped visitor, or a switch that failed, may have left something. */
 	empty_file(s, start, length);
 	if (!fill_file(s, at(from), length, start) ||
@@ -299,6 +301,7 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 		empty_file(s, start, length);
 		return NIC_UNMAPPED_MEMORY;
 	}
+	crash_point(SHARE_MAPPED);
 	if (held) {
 		wake(s, start, length);
 		madvise(at(from), length, MADV_DONTNEED);
@@ -415,6 +418,9 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 	while (done < length) {
 		uint64_t part = length - done < SWITCH_CHUNK ? length - done : SWITCH_CHUNK;
 		uint64_t place = start + done, from = offset + done;
+
+		crash_point(SHARE_RETURNING);
+
 		bool replaced = alone ? replace(s, place, part, from, prot) :
 					spare != MAP_FAILED &&
 						replace_held(s, place, part, from, prot,
@@ -422,8 +428,10 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 
 		if (hold && spare != MAP_FAILED && !replaced)
 			munmap(spare + done, part);
-		if (replaced || detach(s, place, part, from, prot))
+		if (replaced || detach(s, place, part, from, prot)) {
+			crash_point(SHARE_RETURNED);
 			empty_file(s, from, part);
+		}
 		done += part;
 	}
 }

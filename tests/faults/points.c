@@ -8,6 +8,8 @@
  *   points kill      the victim dies there
  *   points resume    it is stopped there, goes on later, and must not have noticed
  *   points stop      it is stopped there, and the witness gives everything up before it dies
+ *
+ * UROCE_MEMORY is the way in which memory is reached: each has steps that the others do not have.
  */
 #include "node.h"
 
@@ -46,6 +48,24 @@ static const char *const points[] = {
 #undef CRASH_POINT
 };
 
+/* Whether a step is one of the switch to shared pages, or back. */
+static bool is_of_switch(const char *point)
+{
+	return !strncmp(point, "SHARE_", 6);
+}
+
+static bool is_of_copy(const char *point)
+{
+	return !strcmp(point, "COPY_TAIL") || !strncmp(point, "ASK_", 4);
+}
+
+static bool has_mapped_pages(void)
+{
+	const char *way = getenv("UROCE_MEMORY");
+
+	return !way || !*way || !strcmp(way, "mapped");
+}
+
 struct plan {
 	const char *point;
 	enum mode mode;
@@ -62,15 +82,18 @@ struct world {
 	struct ibv_qp *qps[QPS];
 	struct card other[QPS];
 	struct ibv_srq *srq;
+	uint8_t *spare; /* a page that is registered for a moment in each round of the victim's */
 };
 
 static void world_open(struct world *w)
 {
-	struct ibv_srq_init_attr init = {.attr = {.max_wr = 2 * RECEIVES, .max_sge = 1}};
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 2 * RECEIVES, .max_sge = 1 } };
 
 	node_open(&w->node);
 	w->srq = ibv_create_srq(w->node.pd, &init);
 	CHECK(w->srq);
+	w->spare = aligned_alloc(4096, 4096);
+	CHECK(w->spare);
 	w->qps[PLAIN] = node_qp(&w->node, IBV_QPT_RC, NULL);
 	w->qps[SHARED] = node_qp(&w->node, IBV_QPT_RC, w->srq);
 	w->qps[DATAGRAM] = node_qp(&w->node, IBV_QPT_UD, NULL);
@@ -101,7 +124,9 @@ static void fill(uint8_t *bytes, uint32_t number)
 
 static struct ibv_ah *make_ah(struct world *w, const struct card *card)
 {
-	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = card->gid, .hop_limit = 64}};
+	struct ibv_ah_attr attr = { .is_global = 1,
+				    .port_num = 1,
+				    .grh = { .dgid = card->gid, .hop_limit = 64 } };
 	struct ibv_ah *ah = ibv_create_ah(w->node.pd, &attr);
 
 	CHECK(ah);
@@ -110,14 +135,16 @@ static struct ibv_ah *make_ah(struct world *w, const struct card *card)
 
 static void send_datagram(struct world *w, struct ibv_ah *ah, uint64_t wr_id)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)w->node.buf, .length = MESSAGE, .lkey = w->node.mr->lkey};
+	struct ibv_sge sge = { .addr = (uintptr_t)w->node.buf,
+			       .length = MESSAGE,
+			       .lkey = w->node.mr->lkey };
 	struct ibv_send_wr wr = {
 		.wr_id = wr_id,
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED,
-		.wr.ud = {.ah = ah, .remote_qpn = w->other[DATAGRAM].qpn, .remote_qkey = 0x11},
+		.wr.ud = { .ah = ah, .remote_qpn = w->other[DATAGRAM].qpn, .remote_qkey = 0x11 },
 	};
 	struct ibv_send_wr *bad;
 
@@ -132,7 +159,9 @@ static void victim_round(struct world *w, struct ibv_ah *ah, uint32_t number)
 	struct ibv_mr *mr;
 
 	fill(node->buf, number);
-	CHECK_EQUAL(node_rdma(node, w->qps[PLAIN], 1, IBV_WR_RDMA_WRITE, 0, MESSAGE, card->addr + 1024, card->rkey), 0);
+	CHECK_EQUAL(node_rdma(node, w->qps[PLAIN], 1, IBV_WR_RDMA_WRITE, 0, MESSAGE,
+			      card->addr + 1024, card->rkey),
+		    0);
 	node_expect(node->cq, 1, IBV_WC_SUCCESS);
 	CHECK_EQUAL(node_send(node, w->qps[PLAIN], 2, 0, MESSAGE), 0);
 	node_expect(node->cq, 2, IBV_WC_SUCCESS);
@@ -140,14 +169,23 @@ static void victim_round(struct world *w, struct ibv_ah *ah, uint32_t number)
 	node_expect(node->cq, 3, IBV_WC_SUCCESS);
 	send_datagram(w, ah, 4);
 	node_expect(node->cq, 4, IBV_WC_SUCCESS);
-	CHECK_EQUAL(node_rdma(node, w->qps[PLAIN], 5, IBV_WR_RDMA_READ, 4096, MESSAGE, card->addr, card->rkey), 0);
+	CHECK_EQUAL(node_rdma(node, w->qps[PLAIN], 5, IBV_WR_RDMA_READ, 4096, MESSAGE, card->addr,
+			      card->rkey),
+		    0);
 	node_expect(node->cq, 5, IBV_WC_SUCCESS);
-	CHECK_EQUAL(node_rdma(node, w->qps[PLAIN], 6, IBV_WR_ATOMIC_FETCH_AND_ADD, 8192, 8, card->addr + 2048, card->rkey), 0);
+	CHECK_EQUAL(node_rdma(node, w->qps[PLAIN], 6, IBV_WR_ATOMIC_FETCH_AND_ADD, 8192, 8,
+			      card->addr + 2048, card->rkey),
+		    0);
 	node_expect(node->cq, 6, IBV_WC_SUCCESS);
 
 	mr = ibv_reg_mr(node->pd, node->buf, NODE_BYTES, IBV_ACCESS_LOCAL_WRITE);
 	CHECK(mr);
 	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	memset(w->spare, (int)number, 4096);
+	mr = ibv_reg_mr(node->pd, w->spare, 4096, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK_EQUAL(w->spare[0], number);
 	CHECK_EQUAL(node_recv(node, w->qps[PLAIN], 100 + number, 16384, MESSAGE), 0);
 	CHECK_EQUAL(ibv_resize_cq(node->cq, number % 2 ? 600 : 300), 0);
 }
@@ -155,11 +193,17 @@ static void victim_round(struct world *w, struct ibv_ah *ah, uint32_t number)
 static void victim(int line, void *arg)
 {
 	const struct plan *plan = arg;
-	struct world w = {0};
+	struct world w = { 0 };
 	struct ibv_ah *ah;
 
 	if (plan) {
-		setenv("UROCE_CRASH", plan->point, 1);
+		/* The first switch is that of the node's own region, which nobody knows yet. */
+		bool second = !strcmp(plan->point, "SHARE_AWAY") ||
+			      !strcmp(plan->point, "SHARE_MAPPED");
+		char point[64];
+
+		snprintf(point, sizeof(point), "%s:%d", plan->point, second ? 2 : 1);
+		setenv("UROCE_CRASH", point, 1);
 		setenv("UROCE_CRASH_BY", plan->mode == KILL ? "kill" : "stop", 1);
 	}
 	world_open(&w);
@@ -171,7 +215,8 @@ static void victim(int line, void *arg)
 		usleep(2000); /* the witness arms its CQ and SRQ again */
 	}
 	/* A fault at the witness's QP: the flag, and the way to its owner. */
-	CHECK_EQUAL(node_rdma(&w.node, w.qps[DOOMED], 9, IBV_WR_RDMA_WRITE, 0, 8, w.other[DOOMED].addr, w.other[DOOMED].rkey ^ 0x1000),
+	CHECK_EQUAL(node_rdma(&w.node, w.qps[DOOMED], 9, IBV_WR_RDMA_WRITE, 0, 8,
+			      w.other[DOOMED].addr, w.other[DOOMED].rkey ^ 0x1000),
 		    0);
 	node_expect(w.node.cq, 9, IBV_WC_REM_ACCESS_ERR);
 	for (int i = 0; i < QPS; i++)
@@ -186,8 +231,9 @@ struct witness {
 	struct world w;
 	struct ibv_qp *mine[2]; /* its own pair: traffic that has nothing to do with the victim */
 	uint64_t atomics;	/* asked of the victim, not answered */
-	uint32_t counts[QPS];	/* messages received */
-	bool broken[QPS];	/* a QP that reported an error */
+	uint32_t answers;
+	uint32_t counts[QPS]; /* messages received */
+	bool broken[QPS];     /* a QP that reported an error */
 };
 
 /* Where a receive of a queue puts its bytes. */
@@ -199,15 +245,17 @@ static uint32_t area(int queue, uint32_t k)
 static void post_receive(struct witness *t, int queue, uint32_t k)
 {
 	uint64_t wr_id = (uint64_t)(queue + 1) << 32 | k;
-	int error = queue == SHARED ? node_srq_recv(&t->w.node, t->w.srq, wr_id, area(queue, k), 512)
-				    : node_recv(&t->w.node, t->w.qps[queue], wr_id, area(queue, k), 512);
+	int error = queue == SHARED ?
+			    node_srq_recv(&t->w.node, t->w.srq, wr_id, area(queue, k), 512) :
+			    node_recv(&t->w.node, t->w.qps[queue], wr_id, area(queue, k), 512);
 
 	CHECK_EQUAL(error, 0);
 }
 
 static void check_message(struct witness *t, int queue, const struct ibv_wc *wc)
 {
-	const uint8_t *bytes = t->w.node.buf + area(queue, (uint32_t)wc->wr_id) + (queue == DATAGRAM ? 40 : 0);
+	const uint8_t *bytes =
+		t->w.node.buf + area(queue, (uint32_t)wc->wr_id) + (queue == DATAGRAM ? 40 : 0);
 	uint8_t number_seen = bytes[0], want[MESSAGE];
 
 	CHECK_EQUAL(wc->byte_len, MESSAGE + (queue == DATAGRAM ? 40 : 0));
@@ -232,6 +280,7 @@ static void serve(struct witness *t, uint64_t *pings)
 		} else if (wc.wr_id == 3) {
 			t->atomics = 0;
 			t->broken[PLAIN] |= wc.status != IBV_WC_SUCCESS;
+			t->answers += wc.status == IBV_WC_SUCCESS;
 		} else if (wc.status == IBV_WC_SUCCESS) {
 			check_message(t, queue, &wc);
 			t->counts[queue]++;
@@ -247,7 +296,7 @@ static void serve(struct witness *t, uint64_t *pings)
 static void witness_step(struct witness *t)
 {
 	struct node *node = &t->w.node;
-	struct ibv_srq_attr limit = {.srq_limit = RECEIVES};
+	struct ibv_srq_attr limit = { .srq_limit = RECEIVES };
 	struct ibv_cq *cq;
 	void *context;
 	uint64_t pings = 0, start = now_ms();
@@ -257,8 +306,8 @@ static void witness_step(struct witness *t)
 	CHECK_EQUAL(node_send(node, t->mine[0], 1, 8, 8), 0);
 	if (!t->atomics && !t->broken[PLAIN]) {
 		t->atomics = 1;
-		CHECK_EQUAL(node_rdma(node, t->w.qps[PLAIN], 3, IBV_WR_ATOMIC_FETCH_AND_ADD, 12288, 8,
-				      t->w.other[PLAIN].addr + 32768, t->w.other[PLAIN].rkey),
+		CHECK_EQUAL(node_rdma(node, t->w.qps[PLAIN], 3, IBV_WR_ATOMIC_FETCH_AND_ADD, 12288,
+				      8, t->w.other[PLAIN].addr + 32768, t->w.other[PLAIN].rkey),
 			    0);
 	}
 	while (!pings) {
@@ -273,7 +322,7 @@ static void witness_step(struct witness *t)
 
 static bool is_told(int line)
 {
-	struct pollfd in = {.fd = line, .events = POLLIN};
+	struct pollfd in = { .fd = line, .events = POLLIN };
 
 	return poll(&in, 1, 2) == 1;
 }
@@ -296,7 +345,7 @@ static int witness_gives_up(struct witness *t)
 static void witness(int line, void *arg)
 {
 	const struct plan *plan = arg;
-	struct witness t = {0};
+	struct witness t = { 0 };
 	uint64_t end, start;
 	int error;
 
@@ -316,8 +365,12 @@ static void witness(int line, void *arg)
 	while (!is_told(line))
 		witness_step(&t);
 	expect(line, END); /* the victim has ended, or stands */
+	t.answers = 0;
 	for (end = now_ms() + STANDSTILL; now_ms() < end;)
 		witness_step(&t);
+	/* What it is switching is its own matter: its other region is there. */
+	if (plan->mode != KILL && is_of_switch(plan->point))
+		CHECK(t.answers > 1);
 	if (plan->mode == KILL) {
 		/* Nobody answers any more, and that is said after timeout and retries. */
 		for (start = now_ms(); !t.broken[PLAIN];) {
@@ -334,13 +387,13 @@ static void witness(int line, void *arg)
 	say(line, GIVEN_UP);
 	expect(line, END); /* now the victim is dead in any case */
 	if (error) {
-		for (start = now_ms(); (error = ibv_dereg_mr(t.w.node.mr)); )
+		for (start = now_ms(); (error = ibv_dereg_mr(t.w.node.mr));)
 			CHECK(error == EBUSY && now_ms() - start < 5000);
 	}
 	/* Somebody new. */
 	t.w.node.mr = ibv_reg_mr(t.w.node.pd, t.w.node.buf, NODE_BYTES,
-				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-					 IBV_ACCESS_REMOTE_ATOMIC);
+				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+					 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 	CHECK(t.w.node.mr);
 	struct ibv_qp *qp = node_qp(&t.w.node, IBV_QPT_RC, NULL);
 	struct card card;
@@ -372,7 +425,7 @@ enum fate { RUNS, STANDS, KILLED, EXITED };
 
 static enum fate fate_of(pid_t pid)
 {
-	siginfo_t info = {0};
+	siginfo_t info = { 0 };
 
 	if (waitid(P_PID, (id_t)pid, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) || !info.si_pid)
 		return RUNS;
@@ -389,9 +442,10 @@ static void end_standstill(pid_t pid, enum mode mode)
 }
 
 /* A message from an actor, while the victim may come to its point: stopped then, it goes on, or dies, after a while. */
-static bool hear(struct actor *from, void *bytes, size_t size, struct actor *bad, enum mode mode, bool *came)
+static bool hear(struct actor *from, void *bytes, size_t size, struct actor *bad, enum mode mode,
+		 bool *came)
 {
-	struct pollfd in = {.fd = from->line, .events = POLLIN};
+	struct pollfd in = { .fd = from->line, .events = POLLIN };
 
 	for (uint64_t end = now_ms() + TIMEOUT_MS; now_ms() < end;) {
 		if (poll(&in, 1, 10) == 1)
@@ -405,7 +459,8 @@ static bool hear(struct actor *from, void *bytes, size_t size, struct actor *bad
 }
 
 /* Hands the cards over, one side first. False when the victim never gave its own. */
-static bool introduce_all(struct actor *good, struct actor *bad, const struct plan *plan, bool *came)
+static bool introduce_all(struct actor *good, struct actor *bad, const struct plan *plan,
+			  bool *came)
 {
 	bool good_first = witness_is_first(plan->point);
 	struct card good_cards[QPS], bad_cards[QPS];
@@ -437,7 +492,7 @@ static void wait_for_point(struct actor *bad)
 static void run_plan(void **state)
 {
 	const struct plan *plan = *state;
-	struct actor good = {0}, bad = {0}, fresh = {0};
+	struct actor good = { 0 }, bad = { 0 }, fresh = { 0 };
 	bool came = false; /* the victim was stopped, and is not any more */
 
 	actor_start(&good, witness, (void *)plan);
@@ -453,7 +508,7 @@ static void run_plan(void **state)
 	}
 	say(good.line, GO);
 	expect(good.line, READY);
-	line_send(bad.line, &(uint32_t){GO}, sizeof(uint32_t));
+	line_send(bad.line, &(uint32_t){ GO }, sizeof(uint32_t));
 	if (!came) {
 		wait_for_point(&bad);
 		/* It comes to the point at all. */
@@ -490,16 +545,21 @@ int main(int argc, char **argv)
 	struct CMUnitTest tests[sizeof(points) / sizeof(points[0])];
 	enum mode mode;
 
-	if (argc < 2 || (strcmp(argv[1], "kill") && strcmp(argv[1], "resume") && strcmp(argv[1], "stop"))) {
+	if (argc < 2 ||
+	    (strcmp(argv[1], "kill") && strcmp(argv[1], "resume") && strcmp(argv[1], "stop"))) {
 		fprintf(stderr, "usage: points kill|resume|stop [POINT]\n");
 		return 2;
 	}
 	mode = argv[1][0] == 'k' ? KILL : argv[1][0] == 'r' ? RESUME : STOP;
 	for (size_t i = 0; i < count; i++) {
-		if (argc > 2 && strcmp(argv[2], points[i]))
+		if (argc > 2	       ? strcmp(argv[2], points[i]) :
+		    has_mapped_pages() ? is_of_copy(points[i]) :
+					 is_of_switch(points[i]))
 			continue;
-		plans[n] = (struct plan){.point = points[i], .mode = mode};
-		tests[n] = (struct CMUnitTest){.name = points[i], .test_func = run_plan, .initial_state = &plans[n]};
+		plans[n] = (struct plan){ .point = points[i], .mode = mode };
+		tests[n] = (struct CMUnitTest){ .name = points[i],
+						.test_func = run_plan,
+						.initial_state = &plans[n] };
 		n++;
 	}
 	return _cmocka_run_group_tests(argv[1], tests, n, NULL, NULL);

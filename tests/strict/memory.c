@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory that is not what it was when it was registered. A NIC has pinned its pages, and goes on
- * with them; we have not. What cannot be reached any more is a protection error with its cause;
- * what can be reached is used as it is now. In no case does a signal come, at either end.
+ * with them. So do peers that map them, whatever the program does to its own mapping. Where memory
+ * is reached by copies of the kernel or the helper (UROCE_MEMORY=cma, and files on every way), what
+ * cannot be reached any more is a protection error with its cause; what can be reached is used as
+ * it is now. In no case does a signal come, at either end.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "strict.h"
@@ -36,9 +39,23 @@ static bool stores(const struct memory_case *m)
 	return m->op != IBV_WR_RDMA_READ;
 }
 
+/* Whether peers have the pages that were registered. */
+static bool keeps_pages(enum fate fate)
+{
+	const char *way = getenv("UROCE_MEMORY");
+
+	return fate != TRUNCATED && (!way || !strcmp(way, "mapped"));
+}
+
+/* Whether the program has new pages in their place. */
+static bool renews(enum fate fate)
+{
+	return fate == DISCARDED || fate == REPLACED;
+}
+
 static bool fails(const struct memory_case *m)
 {
-	return m->fate != DISCARDED && (m->fate != READ_ONLY || stores(m));
+	return !keeps_pages(m->fate) && !renews(m->fate) && (m->fate != READ_ONLY || stores(m));
 }
 
 static struct wr good_send(struct world *w, uint64_t id, unsigned flags)
@@ -120,31 +137,53 @@ static void receive_fails(struct world *w, const struct memory_case *m)
 	becomes(w->b, 0, IBV_QPS_ERR);
 }
 
+/* Bytes that came from the region: those that were registered, or what is there instead. */
+static void fetched(struct world *w, const struct memory_case *m, struct node *to, uint32_t at,
+		    uint32_t length, const struct node *owner, uint32_t in_page)
+{
+	if (keeps_pages(m->fate))
+		changes_to(w, to, at, length, owner, in_page);
+	else
+		changes(w, to, at, length);
+}
+
 /* It works: where the bytes went to, and what they are. */
-static void goes_well(struct world *w, const struct memory_case *m, uint64_t spot)
+static void goes_well(struct world *w, const struct memory_case *m, uint64_t pages,
+		      uint32_t in_page)
 {
 	struct node *owner = m->where == LOCAL ? w->a : w->b;
 	const uint32_t length = is_atomic(m->op) ? 8 : SIZE;
+	uint64_t spot = pages + in_page;
 
 	completes(w->a, SEND_CQ, 3, IBV_WC_SUCCESS);
 	if (m->op == IBV_WR_SEND && m->where == LOCAL) {
 		completes(w->b, RECV_CQ, 101, IBV_WC_SUCCESS);
-		changes(w, w->b, INBOX + 0x400, header(m->type) + length);
+		changes(w, w->b, INBOX + 0x400, header(m->type));
+		fetched(w, m, w->b, INBOX + 0x400 + header(m->type), length, w->a, in_page);
 	}
 	if (m->op == IBV_WR_SEND && m->where == RECEIVE)
 		completes(w->b, RECV_CQ, 101, IBV_WC_SUCCESS);
 	arrived(w, m->type, m->op == IBV_WR_SEND ? 2 : 1);
 	if (m->where == LOCAL && m->op == IBV_WR_RDMA_WRITE)
-		changes(w, w->b, PLACE, length);
+		fetched(w, m, w->b, PLACE, length, w->a, in_page);
 	if (m->where == LOCAL && m->op == IBV_WR_ATOMIC_FETCH_AND_ADD)
 		changes(w, w->b, PLACE, length);
 	if (m->where == REMOTE && (m->op == IBV_WR_RDMA_READ || is_atomic(m->op)))
-		changes(w, w->a, PLACE, length);
+		fetched(w, m, w->a, PLACE, length, w->b, in_page);
 	equal(state_of(w->a, 0), IBV_QPS_RTS);
 	equal(state_of(w->b, 0), IBV_QPS_RTS);
-	/* What was stored is there for the program, which a NIC with pinned pages would not do. */
+	/* What was stored is there for the program as far as it still has these pages: also where they were discarded, which
+	 * a NIC would not do. */
 	if (!stores(m) || is_atomic(m->op))
 		return;
+	if (keeps_pages(m->fate) && (m->fate == UNMAPPED || m->fate == REPLACED)) {
+		if (m->fate == REPLACED)
+			check(is_zero(owner, pages + m->kept * PAGE, (PAGES - m->kept) * PAGE),
+			      "stored into pages that were never registered");
+		return;
+	}
+	if (m->fate == NO_ACCESS)
+		let_happen(owner, pages, PAGES, m->kept, READ_ONLY);
 	if (m->where == RECEIVE)
 		check(has_content(owner, spot + header(m->type), length, w->a, PLACE),
 		      "not what was sent");
@@ -181,9 +220,10 @@ static void run_memory(struct world *w, const void *arg)
 	out[1].compare_add = 1;
 	if (m->op == IBV_WR_ATOMIC_CMP_AND_SWP)
 		for (unsigned i = 8; i-- > 0;)
-			out[1].compare_add =
-				out[1].compare_add << 8 |
-				(m->fate == DISCARDED ? 0 : content(w->b, in_page + i));
+			out[1].compare_add = out[1].compare_add << 8 |
+					     (keeps_pages(m->fate) || !renews(m->fate) ?
+						      content(w->b, in_page + i) :
+						      0);
 	out[1].ah = 0;
 	out[1].qpn = w->b->qpn[0];
 	out[1].qkey = QKEY;
@@ -205,7 +245,7 @@ static void run_memory(struct world *w, const void *arg)
 	if (m->where == REMOTE && fails(m) && m->kept && m->op == IBV_WR_RDMA_READ)
 		changes(w, w->a, PLACE, length);
 	if (!fails(m))
-		goes_well(w, m, spot);
+		goes_well(w, m, pages, in_page);
 	else if (m->where == LOCAL)
 		local_fails(w, m);
 	else if (m->where == REMOTE)
@@ -226,22 +266,29 @@ static void pages_mapped_anew_are_used(struct world *w, const void *arg)
 	(void)arg;
 	make_pair(w, IBV_QPT_RC);
 	let_happen(w->b, pages, PAGES, 0, DISCARDED);
-	check(is_zero(w->b, pages, PAGES * PAGE), "discarded pages are not zero");
+	if (keeps_pages(DISCARDED))
+		check(has_content(w->b, pages, PAGES * PAGE, w->b, 0), "discarded pages changed");
+	else
+		check(is_zero(w->b, pages, PAGES * PAGE), "discarded pages are not zero");
 	out = rdma_wr(1, IBV_WR_RDMA_WRITE, &w->ra, PLACE, SIZE, &w->rb, PLACE);
 	out.remote = r.addr + 100;
 	out.rkey = r.rkey;
 	post(w->a, 0, &out, 1);
 	completes(w->a, SEND_CQ, 1, IBV_WC_SUCCESS);
 	check(has_content(w->b, pages + 100, SIZE, w->a, PLACE), "not what was written");
-	check(is_zero(w->b, pages, 100) && is_zero(w->b, pages + 100 + SIZE, PAGE),
-	      "more was written");
+	if (keeps_pages(DISCARDED))
+		check(has_content(w->b, pages, 100, w->b, 0) &&
+			      has_content(w->b, pages + 100 + SIZE, PAGE, w->b, 100 + SIZE),
+		      "more was written");
+	else
+		check(is_zero(w->b, pages, 100) && is_zero(w->b, pages + 100 + SIZE, PAGE),
+		      "more was written");
 }
 
-static const char *const fates[] = { [UNMAPPED] = "unmapped",
-				     [NO_ACCESS] = "no-access",
-				     [READ_ONLY] = "read-only",
-				     [TRUNCATED] = "truncated",
-				     [DISCARDED] = "discarded" };
+static const char *const fates[] = {
+	[UNMAPPED] = "unmapped",   [NO_ACCESS] = "no-access", [READ_ONLY] = "read-only",
+	[TRUNCATED] = "truncated", [DISCARDED] = "discarded", [REPLACED] = "replaced"
+};
 
 void add_memory(void)
 {
@@ -270,7 +317,7 @@ void add_memory(void)
 	unsigned used = 0;
 
 	for (unsigned a = 0; a < sizeof(accesses) / sizeof(*accesses); a++)
-		for (enum fate fate = UNMAPPED; fate <= DISCARDED; fate++)
+		for (enum fate fate = UNMAPPED; fate <= REPLACED; fate++)
 			for (unsigned kept = 0; kept < 2; kept++) {
 				/* Only files are truncated. */
 				rows[used] =

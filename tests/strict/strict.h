@@ -298,7 +298,7 @@ struct cause refused_at(const char *file, int line, struct node *n, enum cause_c
 
 /* ---- Memory that does not stay as it was (work.c) ---- */
 
-enum fate { UNMAPPED, NO_ACCESS, READ_ONLY, TRUNCATED, DISCARDED };
+enum fate { UNMAPPED, NO_ACCESS, READ_ONLY, TRUNCATED, DISCARDED, REPLACED };
 
 /* Maps pages of content(n, 0…) somewhere in the node's process, of a memfd or anonymous; returns
  * their address. */

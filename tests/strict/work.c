@@ -586,6 +586,11 @@ static void do_let_happen(struct node *n, void *arg)
 	case DISCARDED:
 		equal(madvise(from, length, MADV_DONTNEED), 0);
 		break;
+	case REPLACED:
+		check(mmap(from, length, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == from,
+		      "mmap: %s", strerror(errno));
+		break;
 	}
 }
 

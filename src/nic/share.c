@@ -22,8 +22,9 @@
 #include "nic/vma.h"
 
 #define MAPPINGS_DEFAULT 65530
-#define COUNT_AGAIN	 1024 /* switches, each of which adds two mappings at most */
-#define POLICY_OF_ADDR	 2    /* MPOL_F_ADDR */
+#define MAPPINGS_READ	 1024
+#define COUNT_AGAIN	 128 /* switches, each of which adds two mappings at most */
+#define POLICY_OF_ADDR	 2   /* MPOL_F_ADDR */
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -152,17 +153,19 @@ static bool is_ours(const struct share *share, const struct vma *vma)
 	       makedev(vma->major, vma->minor) == share->file.st_dev;
 }
 
-/* Half of what the kernel allows is the program's. */
+/* Half of what the kernel allows is the program's; and no more than can be read at each registration, where looking means
+ * reading. */
 static bool has_mappings_left(struct share *share, int maps)
 {
-	if (!(share->switches++ % COUNT_AGAIN)) {
-		struct vma vma = { 0 };
+	uint64_t allowed = share->mappings_max / 2;
 
-		for (share->mappings = 0; vma_find(maps, vma.end, &vma); share->mappings++)
-			;
+	if (!vma_is_quick() && allowed > MAPPINGS_READ)
+		allowed = MAPPINGS_READ;
+	if (!(share->switches++ % COUNT_AGAIN)) {
+		share->mappings = vma_count(maps);
 		share->switches = 1;
 	}
-	return share->mappings + 2 * share->switches <= share->mappings_max / 2;
+	return share->mappings + 2 * share->switches <= allowed;
 }
 
 /* Whether mbind() says where the pages belong, which a new mapping would forget. */

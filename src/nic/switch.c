@@ -327,16 +327,19 @@ enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t 
 	return why;
 }
 
-/* The next run of bytes that a range of the file has; *from is where to begin. */
+/* The next run of bytes that a range of the file has; *from is where to begin. Page by page: SEEK_HOLE would walk on through
+ * all that follows the range, which can be many times its size. */
 static bool next_data(int file, uint64_t end, uint64_t *from, uint64_t *to)
 {
-	off_t data = lseek(file, (off_t)*from, SEEK_DATA);
-	off_t hole = data < 0 ? data : lseek(file, data, SEEK_HOLE);
+	off_t data = lseek(file, (off_t)*from, SEEK_DATA), page = (off_t)page_size();
 
-	if (hole < 0 || (uint64_t)data >= end)
+	if (data < 0 || (uint64_t)data >= end)
 		return false;
 	*from = (uint64_t)data;
-	*to = (uint64_t)hole < end ? (uint64_t)hole : end;
+	do
+		data += page;
+	while ((uint64_t)data < end && lseek(file, data, SEEK_DATA) == data);
+	*to = (uint64_t)data;
 	return true;
 }
 

@@ -175,10 +175,10 @@ static bool find_by_reading(int maps, uint64_t addr, struct vma *vma)
 	return false;
 }
 
+static _Atomic bool must_read;
+
 bool vma_find(int maps, uint64_t addr, struct vma *vma)
 {
-	static _Atomic bool must_read;
-
 	if (!atomic_load_explicit(&must_read, memory_order_relaxed)) {
 		if (find_by_query(maps, addr, vma))
 			return true;
@@ -187,4 +187,23 @@ bool vma_find(int maps, uint64_t addr, struct vma *vma)
 		atomic_store_explicit(&must_read, true, memory_order_relaxed);
 	}
 	return find_by_reading(maps, addr, vma);
+}
+
+bool vma_is_quick(void)
+{
+	return !atomic_load_explicit(&must_read, memory_order_relaxed);
+}
+
+uint64_t vma_count(int maps)
+{
+	char buffer[8192];
+	uint64_t count = 0;
+	ssize_t n;
+
+	lseek(maps, 0, SEEK_SET);
+	while ((n = read(maps, buffer, sizeof(buffer))) > 0) {
+		for (ssize_t i = 0; i < n; i++)
+			count += buffer[i] == '\n';
+	}
+	return count;
 }

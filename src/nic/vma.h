@@ -29,5 +29,9 @@ struct vma {
  */
 int vma_open(void);
 bool vma_find(int maps, uint64_t addr, struct vma *vma);
+/* Whether finding costs the same with any number of mappings, and not a reading of all before it. Known after the first. */
+bool vma_is_quick(void);
+/* How many mappings there are. */
+uint64_t vma_count(int maps);
 
 #endif

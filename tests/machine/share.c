@@ -10,6 +10,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -57,10 +58,10 @@ static unsigned count_mappings(void)
 	return count;
 }
 
-/* kB of this process. */
-static long status_of(const char *field)
+/* KiB, of a line of a file. */
+static long kib_in(const char *path, const char *field)
 {
-	FILE *file = fopen("/proc/self/status", "re");
+	FILE *file = fopen(path, "re");
 	char line[128];
 	long value = -1;
 
@@ -71,6 +72,21 @@ static long status_of(const char *field)
 	}
 	fclose(file);
 	return value;
+}
+
+static long status_of(const char *field)
+{
+	return kib_in("/proc/self/status", field);
+}
+
+static unsigned number_in(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	unsigned number = 0;
+
+	CHECK(file && fscanf(file, "%u", &number) == 1);
+	fclose(file);
+	return number;
 }
 
 /* A thread that writes to each page and finds what it wrote. */
@@ -126,7 +142,7 @@ static void stop_writers(struct writer *writers)
 }
 
 /* What threads store while their memory is registered and deregistered. */
-static void storing(void)
+static void store_during(unsigned rounds)
 {
 	struct ibv_pd *pd = open_pd();
 	uint8_t *memory = get_pages(BYTES);
@@ -134,7 +150,7 @@ static void storing(void)
 	unsigned shared = 0;
 
 	start_writers(writers, memory);
-	for (unsigned round = 0; round < 10000; round++) {
+	for (unsigned round = 0; round < rounds; round++) {
 		struct ibv_mr *mr = enroll(pd, memory, BYTES);
 
 		if (round % 100 == 0)
@@ -144,22 +160,32 @@ static void storing(void)
 			CHECK(!is_shared(memory));
 	}
 	stop_writers(writers);
-	printf("shared in %u of 100 looks\n", shared);
+	printf("shared in %u of %u looks\n", shared, rounds / 100);
 	if (!geteuid())
-		CHECK_EQUAL(shared, 100);
+		CHECK_EQUAL(shared, rounds / 100);
 }
 
-/* Twenty thousand rounds leave nothing behind. */
-static void rounds(void)
+static void storing(void)
+{
+	store_during(10000);
+}
+
+static void storing_long(void)
+{
+	store_during(1000000);
+}
+
+/* Rounds leave nothing behind: no memory, no mappings, no addresses, no descriptors. */
+static void do_rounds(unsigned rounds)
 {
 	struct ibv_pd *pd = open_pd();
 	uint8_t *memory = get_pages(BYTES);
 	unsigned fds = 0, maps = 0;
-	long anonymous = 0, shared = 0;
+	long anonymous = 0, shared = 0, addresses = 0;
 
 	for (unsigned i = 0; i < BYTES; i++)
 		memory[i] = (uint8_t)(i * 7);
-	for (unsigned round = 0; round < 20000; round++) {
+	for (unsigned round = 0; round < rounds; round++) {
 		size_t offset = round % 3 * PAGE / 2, bytes = BYTES - offset - round % 5 * PAGE / 2;
 		struct ibv_mr *mr = enroll(pd, memory + offset, bytes);
 
@@ -170,17 +196,87 @@ static void rounds(void)
 			maps = count_mappings();
 			anonymous = status_of("RssAnon");
 			shared = status_of("RssShmem");
+			addresses = status_of("VmSize");
 		}
 	}
 	CHECK_EQUAL(count_fds(), fds);
 	CHECK(count_mappings() <= maps + 2);
 	printf("anonymous %ld kB, then %ld; shared %ld, then %ld\n", anonymous,
 	       status_of("RssAnon"), shared, status_of("RssShmem"));
+	CHECK(status_of("VmSize") - addresses < 512);
 	/* The segment grows by the entry of each region, of which the first is reused last. */
 	CHECK(status_of("RssAnon") - anonymous < 512);
-	CHECK(status_of("RssShmem") - shared < 20000 * 64 / 1024 + 256);
+	CHECK(status_of("RssShmem") - shared < (long)rounds * 64 / 1024 + 256);
 	for (unsigned i = 0; i < BYTES; i++)
 		CHECK(memory[i] == (uint8_t)(i * 7));
+}
+
+static void rounds(void)
+{
+	do_rounds(20000);
+}
+
+static void rounds_long(void)
+{
+	do_rounds(100000);
+}
+
+/* From here on one system call, or with a request one ioctl() alone, fails. */
+static void refuse_call(unsigned call, uint32_t request, unsigned error)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | (request ? BPF_JEQ : BPF_JGE) | BPF_K, request, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = sizeof(filter) / sizeof(filter[0]), .filter = filter };
+
+	CHECK_EQUAL(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	CHECK_EQUAL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+/* More regions than mappings that may be used for them: all of them are there, and so is room for the program. */
+static void scatter(unsigned regions)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(2 * (size_t)regions * PAGE);
+	struct ibv_mr **mrs = calloc(regions, sizeof(*mrs));
+	unsigned allowed = number_in("/proc/sys/vm/max_map_count");
+	unsigned before = count_mappings(), most, shared = 0;
+
+	CHECK(mrs);
+	for (unsigned i = 0; i < regions; i++) {
+		memory[2 * (size_t)i * PAGE] = (uint8_t)i;
+		mrs[i] = enroll(pd, memory + 2 * (size_t)i * PAGE, PAGE);
+	}
+	most = count_mappings();
+	/* Looking is slow; no page is shared behind the first that is not. */
+	while (shared < regions && is_shared(memory + 2 * (size_t)shared * PAGE))
+		shared += 100;
+	printf("%u of %u mappings, %u regions shared\n", most, allowed, shared);
+	CHECK(shared && most <= before + allowed / 2);
+	for (unsigned i = 0; i < regions; i++) {
+		CHECK_EQUAL(ibv_dereg_mr(mrs[i]), 0);
+		CHECK_EQUAL(memory[2 * (size_t)i * PAGE], (uint8_t)i);
+	}
+	CHECK(count_mappings() <= before + 16);
+}
+
+static void scattered(void)
+{
+	scatter(30000);
+}
+
+#define QUERY_OF_MAPPINGS _IOWR('f', 17, uint64_t[13])
+
+/* As before Linux 6.11: each look at the mappings reads them. */
+static void scattered_without_query(void)
+{
+	refuse_call(SYS_ioctl, QUERY_OF_MAPPINGS, ENOTTY);
+	scatter(3000);
 }
 
 /* Regions over each other, begun and ended in any order, while the bytes change. */
@@ -404,18 +500,9 @@ static void reading_directly(void)
 
 static void refuse_userfaultfd(void)
 {
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = { .len = sizeof(filter) / sizeof(filter[0]), .filter = filter };
-
 	if (geteuid() == 0)
 		CHECK_EQUAL(seteuid(65534), 0); /* /dev/userfaultfd */
-	CHECK_EQUAL(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	CHECK_EQUAL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+	refuse_call(SYS_userfaultfd, 0, EPERM);
 	/* What a change of users takes away. */
 	CHECK_EQUAL(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
 }
@@ -470,6 +557,57 @@ static void across_windows(void)
 	CHECK(!memory[-1] && !memory[length]);
 }
 
+/* A region of most of a machine: it exists once, but for what is being switched, and is reached to its end. */
+#define HUGE_BYTES (16ull << 30)
+#define HUGE_ROOM  (18ull << 20) /* KiB that must be available */
+#define HUGE_SLACK \
+	(256l << 10) /* KiB: chunks, the library's view of what is written, the process */
+#define HUGE_STEP (64ull << 20)
+
+static void huge(void)
+{
+	struct ibv_qp *a, *b;
+	struct node node;
+	uint64_t available = (uint64_t)kib_in("/proc/meminfo", "MemAvailable"), start, *words;
+	struct ibv_mr *mr;
+	uint8_t *memory;
+
+	if (available < HUGE_ROOM)
+		SKIP("a region of 16 GiB needs 18 GiB of memory, and %llu MiB are available",
+		     (unsigned long long)available >> 10);
+	node_open(&node);
+	a = node_qp(&node, IBV_QPT_RC, NULL);
+	b = node_qp(&node, IBV_QPT_RC, NULL);
+	node_connect_pair(&node, a, b, &patient);
+	memory = get_pages(HUGE_BYTES);
+	words = (uint64_t *)memory;
+	for (uint64_t i = 0; i < HUGE_BYTES / sizeof(*words); i += PAGE / sizeof(*words))
+		words[i] = i + 1;
+	start = now_ms();
+	mr = enroll(node.pd, memory, HUGE_BYTES);
+	printf("registered in %llu ms\n", (unsigned long long)(now_ms() - start));
+	CHECK(is_shared(memory) && is_shared(memory + HUGE_BYTES - PAGE));
+	for (uint64_t at = HUGE_STEP - NODE_BYTES; at < HUGE_BYTES; at += HUGE_STEP) {
+		memset(node.buf, (int)(at / HUGE_STEP), NODE_BYTES);
+		CHECK_EQUAL(node_rdma(&node, a, 1, IBV_WR_RDMA_WRITE, 0, NODE_BYTES,
+				      (uintptr_t)memory + at, mr->rkey),
+			    0);
+		node_expect(node.cq, 1, IBV_WC_SUCCESS);
+	}
+	start = now_ms();
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	printf("deregistered in %llu ms\n", (unsigned long long)(now_ms() - start));
+	for (uint64_t at = 0; at < HUGE_BYTES; at += PAGE) {
+		bool written = at % HUGE_STEP >= HUGE_STEP - NODE_BYTES;
+
+		CHECK(written ? memory[at] == (uint8_t)(at / HUGE_STEP) &&
+					memory[at + PAGE - 1] == memory[at] :
+				*(uint64_t *)(memory + at) == at / sizeof(*words) + 1);
+	}
+	printf("most memory at any time: %ld MiB\n", status_of("VmHWM") >> 10);
+	CHECK(status_of("VmHWM") < (long)(HUGE_BYTES >> 10) + HUGE_SLACK);
+}
+
 /* Everything, over each way. */
 static void exchange_over(const char *way)
 {
@@ -497,6 +635,10 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		{ "threads_lose_no_store", storing },
 		{ "rounds_leave_nothing", rounds },
+		{ "threads_lose_no_store_in_a_million_rounds", storing_long },
+		{ "hundred_thousand_rounds_leave_nothing", rounds_long },
+		{ "thirty_thousand_scattered_regions", scattered },
+		{ "scattered_regions_without_query", scattered_without_query },
 		{ "overlapping_regions", overlapping },
 		{ "memory_used_afterwards", afterwards },
 		{ "memory_changed_meanwhile", meanwhile },
@@ -505,6 +647,7 @@ int main(int argc, char **argv)
 		{ "direct_reads_while_registering", reading_directly },
 		{ "without_userfaultfd", without_userfaultfd },
 		{ "message_across_windows", across_windows },
+		{ "region_of_16_gib", huge },
 		{ "exchange_over_mapped_pages", over_mapped_pages },
 		{ "exchange_over_cma", over_cma },
 		{ "exchange_over_assistance", over_assistance },

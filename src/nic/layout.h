@@ -222,6 +222,7 @@ enum nic_unmapped {
 	NIC_UNMAPPED_LIMIT,   /* too many mappings (vm.max_map_count) */
 	NIC_UNMAPPED_MEMORY,  /* no memory */
 	NIC_UNMAPPED_FORK,    /* it was, until a fork */
+	NIC_UNMAPPED_REASONS,
 };
 
 /*

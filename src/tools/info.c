@@ -18,6 +18,7 @@
 #include "nic/layout.h"
 #include "tools/libraries.h"
 #include "tools/processes.h"
+#include "tools/regions.h"
 #include "tools/tools.h"
 #include "tools/verbs.h"
 
@@ -236,6 +237,7 @@ static struct json_object *new_process(struct json_object *array, const struct c
 	add_text(process, "command", command);
 	add_text(process, "state", state[0] == '?' ? NULL : state);
 	add_array(process, "slots");
+	json_object_object_add(process, "regions", NULL);
 	free(command);
 	return process;
 }
@@ -252,6 +254,30 @@ static struct json_object *process_of(struct json_object *array, const struct cl
 	return new_process(array, claim);
 }
 
+/* A process has one segment, which has the number of one of its slots. */
+static void gather_regions(struct json_object *process, const struct claim *claim)
+{
+	struct regions regions = { 0 };
+	struct json_object *object, *reasons;
+
+	if (!regions_count(claim->pid, claim->slot, &regions))
+		return;
+	object = json_object_new_object();
+	json_object_object_add(process, "regions", object);
+	add_number(object, "mapped", regions.mapped);
+	add_number(object, "partly_mapped", regions.partly);
+	add_number(object, "not_mapped", regions.unmapped);
+	reasons = add_array(object, "reasons");
+	for (unsigned i = 0; i < NIC_UNMAPPED_REASONS; i++) {
+		struct json_object *reason = regions.reasons[i] ? add_element(reasons) : NULL;
+
+		if (!reason)
+			continue;
+		add_number(reason, "regions", regions.reasons[i]);
+		add_text(reason, "reason", regions_reason(i));
+	}
+}
+
 static bool gather_processes(struct json_object *array, const char *name)
 {
 	struct claim claims[SLOT_COUNT];
@@ -263,9 +289,10 @@ static bool gather_processes(struct json_object *array, const char *name)
 		return false;
 	}
 	for (int i = 0; i < count; i++) {
-		struct json_object *slots, *slot;
+		struct json_object *process = process_of(array, &claims[i]);
+		struct json_object *slots = json_object_object_get(process, "slots"), *slot;
 
-		slots = json_object_object_get(process_of(array, &claims[i]), "slots");
+		gather_regions(process, &claims[i]);
 		slot = add_element(slots);
 		add_number(slot, "slot", claims[i].slot);
 		add_number(slot, "first_qpn", claims[i].slot << NIC_QPN_INDEX_BITS);
@@ -311,6 +338,20 @@ static void print_device(struct json_object *device)
 		printf("    %-20s %s\n", name, json_object_get_string(value));
 }
 
+static void print_regions(struct json_object *regions)
+{
+	struct json_object *reasons = json_object_object_get(regions, "reasons");
+
+	printf("           regions: %s mapped, %s partly, %s not\n", text_of(regions, "mapped"),
+	       text_of(regions, "partly_mapped"), text_of(regions, "not_mapped"));
+	for (size_t i = 0; i < json_object_array_length(reasons); i++) {
+		struct json_object *reason = json_object_array_get_idx(reasons, i);
+
+		printf("           of %s of them: %s\n", text_of(reason, "regions"),
+		       text_of(reason, "reason"));
+	}
+}
+
 static void print_processes(struct json_object *processes)
 {
 	size_t count = json_object_array_length(processes);
@@ -324,6 +365,7 @@ static void print_processes(struct json_object *processes)
 	for (size_t i = 0; i < count; i++) {
 		struct json_object *process = json_object_array_get_idx(processes, i);
 		struct json_object *slots = json_object_object_get(process, "slots");
+		struct json_object *regions = json_object_object_get(process, "regions");
 
 		printf("  %8s %8s %-5s %-16s", text_of(process, "pid"), text_of(process, "uid"),
 		       text_of(process, "state"), text_of(process, "command"));
@@ -335,6 +377,8 @@ static void print_processes(struct json_object *processes)
 			       json_object_get_int(json_object_object_get(slot, "last_qpn")));
 		}
 		putchar('\n');
+		if (regions)
+			print_regions(regions);
 	}
 }
 

@@ -12,12 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "local/memory.h"
 #include "nic/device_list.h"
 #include "nic/limits.h"
 #include "nic/timing.h"
 #include "tools/tools.h"
 
-const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_PROFILE", "UROCE_TIMING", NULL };
+const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_MEMORY", "UROCE_PROFILE",
+					   "UROCE_TIMING", NULL };
 
 static error_t set(struct argp_state *state, const char *variable, const char *value)
 {
@@ -33,6 +35,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'd':
 		return set(state, "UROCE_DEVICES", arg);
+	case 'm':
+		return set(state, "UROCE_MEMORY", arg);
 	case 'p':
 		return set(state, "UROCE_PROFILE", arg);
 	case 't':
@@ -48,6 +52,10 @@ static const struct argp_option options[] = {
 	  .arg = "LIST",
 	  .doc = "Show these devices, NAME or NAME:INTERFACE+INTERFACE..., separated by commas; GIDs come "
 		 "from the interfaces, or from all (UROCE_DEVICES)" },
+	{ .name = "memory",
+	  .key = 'm',
+	  .arg = "WAY",
+	  .doc = "Reach memory in no better way than this: mapped, cma, assist (UROCE_MEMORY)" },
 	{ .name = "profile",
 	  .key = 'p',
 	  .arg = "NAME",
@@ -100,6 +108,19 @@ static bool timing_is_wrong(struct settings_fault *fault)
 	return true;
 }
 
+static bool memory_is_wrong(struct settings_fault *fault)
+{
+	const char *memory = getenv("UROCE_MEMORY");
+	enum memory_way way;
+
+	if (memory_parse(memory, &way))
+		return false;
+	snprintf(fault->what, sizeof(fault->what),
+		 "UROCE_MEMORY: there is no way '%.80s' of reaching memory", memory);
+	snprintf(fault->remedy, sizeof(fault->remedy), "it is 'mapped', 'cma' or 'assist'");
+	return true;
+}
+
 static bool devices_are_wrong(struct settings_fault *fault)
 {
 	struct device_list list;
@@ -118,7 +139,8 @@ static bool devices_are_wrong(struct settings_fault *fault)
 
 bool settings_are_wrong(struct settings_fault *fault)
 {
-	return profile_is_wrong(fault) || timing_is_wrong(fault) || devices_are_wrong(fault);
+	return profile_is_wrong(fault) || timing_is_wrong(fault) || memory_is_wrong(fault) ||
+	       devices_are_wrong(fault);
 }
 
 /* By the names that a GID table is made from: with addresses these may be others than the kernel's. */

@@ -19,7 +19,7 @@ int cmd_doctor(int argc, char **argv);
 /* Prints "uroce NAME: ..." as one line on stderr; name is argv[0] of the subcommand. */
 void complain(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* settings.c: --devices, --profile and --timing, for use as an argp child. Sets UROCE_* in our own environment. */
+/* settings.c: --devices, --memory, --profile and --timing, for use as an argp child. Sets UROCE_* in our own environment. */
 extern const struct argp settings_argp;
 
 /* Both in words that follow "; " or stand alone. */

@@ -37,6 +37,25 @@ process_is_listed_with_its_queue_pairs() {
 	grep -q '"slot": *1022' out || fail "not in: $(cat out)"
 }
 
+# regions WAY: starts a program that registers a page, and leaves in out how its region is reached.
+regions() {
+	"$uroce" run --memory="$1" -- ibv_rc_pingpong -g 0 -p 0 >said 2>&1 &
+	server=$!
+	trap 'kill -KILL $server 2>/dev/null || :; rm -rf "$work"' EXIT
+	until "$uroce" info >all && grep -A2 "^ *$server " all >out && grep -q regions: out; do
+		kill -0 $server || fail "$(cat said)"
+	done
+	kill -KILL $server
+}
+
+regions_are_counted_by_how_they_are_reached() {
+	regions mapped
+	grep -q 'regions: 1 mapped, 0 partly, 0 not$' out || fail "$(cat out)"
+	regions cma
+	grep -q 'regions: 0 mapped, 0 partly, 1 not$' out || fail "$(cat out)"
+	grep -q 'of 1 of them: .*UROCE_MEMORY' out || fail "$(cat out)"
+}
+
 device_is_shown_as_a_program_sees_it() {
 	status 0 "$uroce" info
 	"$uroce" run -- ibv_devinfo -v >seen

@@ -185,9 +185,9 @@ script_without_interpreter_line_runs() {
 }
 
 settings_reach_the_program() {
-	status 0 "$uroce" run --timing=random:18446744073709551615 --devices=a,b:lo -p rxe -- \
-		sh -c 'echo $UROCE_TIMING $UROCE_DEVICES $UROCE_PROFILE'
-	same settings 'random:18446744073709551615 a,b:lo rxe' "$(cat out)"
+	status 0 "$uroce" run --timing=random:18446744073709551615 --devices=a,b:lo -p rxe --memory=cma -- \
+		sh -c 'echo $UROCE_TIMING $UROCE_DEVICES $UROCE_PROFILE $UROCE_MEMORY'
+	same settings 'random:18446744073709551615 a,b:lo rxe cma' "$(cat out)"
 }
 
 wrong_settings_are_refused() {

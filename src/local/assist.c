@@ -14,6 +14,7 @@
 #include "nic/qp.h"
 #include "nic/requester.h"
 #include "nic/responder.h"
+#include "nic/share.h"
 #include "nic/visit.h"
 
 #define WORD 8u
@@ -181,7 +182,13 @@ void assist_forget(struct nic *nic, struct peer *peer)
 bool assist_atomic(struct nic *nic, const struct piece *at, enum assist_op op, uint64_t compare_add,
 		   uint64_t swap, uint64_t *old)
 {
-	if (memory_atomic(attach_self(nic), at, op == ASSIST_COMPARE_SWAP, compare_add, swap, old))
+	struct piece word = *at;
+
+	/* By another region over this page somebody may be using the CPU. */
+	if (word.kind == PIECE_PRIVATE && share_has(nic, word.addr))
+		word.kind = PIECE_MAPPED;
+	if (memory_atomic(attach_self(nic), &word, op == ASSIST_COMPARE_SWAP, compare_add, swap,
+			  old))
 		return true;
 	pthread_mutex_lock(&nic->atomic_lock);
 	bool done = memory_read_own(nic, at->addr, old, WORD);

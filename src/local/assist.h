@@ -58,7 +58,7 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 
 /* An atomic on 8 bytes of our own memory that are not mapped. All atomics of a process on such memory go through here,
  * one after the other: they are atomic with respect to each other (IBV_ATOMIC_HCA). On mapped memory they are the
- * CPU's, whoever does them (memory_atomic). False on a fault. */
+ * CPU's, whoever does them and by whichever region (memory_atomic). False on a fault. */
 bool assist_atomic(struct nic *nic, const struct piece *at, enum assist_op op, uint64_t compare_add,
 		   uint64_t swap, uint64_t *old);
 

@@ -400,6 +400,20 @@ void share_remove(struct nic *nic, uint64_t addr, uint64_t length)
 	ranges_remove(&share->ranges, start, end);
 }
 
+bool share_has(const struct nic *nic, uint64_t addr)
+{
+	int maps = nic->share ? vma_open() : -1;
+	struct vma vma;
+	bool has;
+
+	if (maps < 0)
+		return false;
+	has = vma_find(maps, addr, &vma) && vma.start <= addr && is_ours(nic->share, &vma) &&
+	      vma.offset == vma.start;
+	close(maps);
+	return has;
+}
+
 /* From here on until further notice every visitor takes another way. */
 static void hide_all(struct nic *nic)
 {

@@ -40,6 +40,10 @@ int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run 
 /* It ends, and nobody uses it any more. Locked. */
 void share_remove(struct nic *nic, uint64_t addr, uint64_t length);
 
+/* Whether the page of an address is one of the pages file now, in a region whose run it need not be in. Within a visit that
+ * found a valid region over it: then it stays what it is. */
+bool share_has(const struct nic *nic, uint64_t addr);
+
 /*
  * Around fork: all pages are private then, so that the child has its own copy of what they hold at that moment. They
  * stay so in the parent until the regions over them are gone: switching again would copy each page that the child

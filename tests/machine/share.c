@@ -531,6 +531,82 @@ static void without_userfaultfd(void)
 	stop_writers(writers);
 }
 
+/* Atomics on a word that two regions cover, of which one has it mapped and the other has a longer run elsewhere. */
+
+struct adder {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct node *node;
+	uint32_t result; /* offset in the node's buffer */
+	uint64_t word;
+	uint32_t rkey;
+	unsigned additions;
+};
+
+static void *add_up(void *arg)
+{
+	struct adder *adder = arg;
+
+	for (unsigned i = 0; i < adder->additions; i++) {
+		CHECK_EQUAL(node_rdma(adder->node, adder->qp, i, IBV_WR_ATOMIC_FETCH_AND_ADD,
+				      adder->result, 8, adder->word, adder->rkey),
+			    0);
+		node_expect(adder->cq, i, IBV_WC_SUCCESS);
+	}
+	return NULL;
+}
+
+static struct ibv_mr *enroll_for_atomics(struct node *node, uint8_t *at, size_t bytes)
+{
+	struct ibv_mr *mr =
+		ibv_reg_mr(node->pd, at, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+
+	CHECK(mr);
+	return mr;
+}
+
+static void adding(void)
+{
+	uint8_t *memory = get_pages(BYTES);
+	struct adder adders[2];
+	pthread_t thread;
+	struct node node;
+
+	node_open(&node);
+	/* The fourth page parts what follows. */
+	enroll(node.pd, memory + 3 * PAGE, PAGE / 2);
+	for (unsigned i = 0; i < 2; i++) {
+		struct ibv_qp_init_attr init = {
+			.cap = { .max_send_wr = 1,
+				 .max_recv_wr = 1,
+				 .max_send_sge = 1,
+				 .max_recv_sge = 1 },
+			.qp_type = IBV_QPT_RC,
+			.sq_sig_all = 1,
+		};
+		struct ibv_mr *mr = enroll_for_atomics(&node, memory, i ? 2 * PAGE : BYTES);
+		struct ibv_qp *target = node_qp(&node, IBV_QPT_RC, NULL);
+
+		adders[i] = (struct adder){ .cq = ibv_create_cq(node.ctx, 4, NULL, NULL, 0),
+					    .node = &node,
+					    .result = 8 * i,
+					    .word = (uintptr_t)memory + 64,
+					    .rkey = mr->rkey,
+					    /* For about as long. */
+					    .additions = i ? 200000 : 20000 };
+		init.send_cq = init.recv_cq = adders[i].cq;
+		adders[i].qp = ibv_create_qp(node.pd, &init);
+		CHECK(adders[i].qp);
+		node_init_qp(adders[i].qp, patient.access);
+		node_connect_pair(&node, adders[i].qp, target, &patient);
+	}
+	CHECK(is_shared(memory) && !is_shared(memory + 3 * PAGE));
+	CHECK_EQUAL(pthread_create(&thread, NULL, add_up, &adders[0]), 0);
+	add_up(&adders[1]);
+	pthread_join(thread, NULL);
+	CHECK_EQUAL(*(uint64_t *)(memory + 64), adders[0].additions + adders[1].additions);
+}
+
 /* A message over addresses at which the library's view of them changes. */
 static void across_windows(void)
 {
@@ -647,6 +723,7 @@ int main(int argc, char **argv)
 		{ "fork_beside_writers", forking },
 		{ "direct_reads_while_registering", reading_directly },
 		{ "without_userfaultfd", without_userfaultfd },
+		{ "atomics_by_overlapping_regions", adding },
 		{ "message_across_windows", across_windows },
 		{ "region_of_16_gib", huge },
 		{ "exchange_over_mapped_pages", over_mapped_pages },

@@ -10,6 +10,7 @@
 #include "local/attach.h"
 #include "nic/attention.h"
 #include "nic/requester.h"
+#include "nic/spin.h"
 
 #define EVENTS	   32
 #define STOP_WAITS 20
@@ -50,6 +51,7 @@ static void *helper(void *arg)
 	struct nic *nic = arg;
 	struct epoll_event events[EVENTS];
 
+	atomic_store(&nic->helper_tid, gettid());
 	while (!atomic_load(&nic->helper_stop)) {
 		/* Whoever defers work after we looked at the list finds 0 here, or the time that we
 		 * go to sleep until, and rings if its work is due before that. */
@@ -100,9 +102,13 @@ int helper_start(struct nic *nic)
 	int error = pthread_create(&nic->helper, NULL, helper, nic);
 
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!error)
-		pthread_setname_np(nic->helper, "uroce");
-	return error;
+	if (error)
+		return error;
+	pthread_setname_np(nic->helper, "uroce");
+	/* Who looks at the process's threads must know it from others. */
+	for (unsigned looks = 0; !atomic_load(&nic->helper_tid); looks++)
+		spin_relax(looks);
+	return 0;
 }
 
 bool helper_stop(struct nic *nic)

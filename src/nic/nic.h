@@ -52,6 +52,7 @@ struct nic {
 		helper_wakes_at; /* CLOCK_MONOTONIC ns; UINT64_MAX: only when the doorbell rings */
 
 	pthread_t helper;
+	_Atomic pid_t helper_tid; /* 0 until it runs */
 	_Atomic bool helper_stop;
 	int epoll;
 	struct attach *attach; /* src/local: sockets and peers */

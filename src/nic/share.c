@@ -130,7 +130,7 @@ static bool look_begin(struct nic *nic, struct look *look)
 	sigset_t all;
 
 	look->maps = vma_open();
-	if (look->maps < 0 || !threads_look(&look->threads, nic->helper)) {
+	if (look->maps < 0 || !threads_look(&look->threads, atomic_load(&nic->helper_tid))) {
 		if (look->maps >= 0)
 			close(look->maps);
 		return false;

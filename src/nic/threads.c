@@ -5,19 +5,31 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Bytes: how far what belongs to the control block (static thread-local storage) reaches around it. */
 #define BLOCK_BELOW 16384u
 #define BLOCK_ABOVE 4096u
 
-/* The kernel's list of robust futexes begins in the control block; 0 when the thread has none. */
+#define LOOKS	   10
+#define LOOK_AGAIN 100000 /* ns */
+
+/* The kernel's list of robust futexes begins in the control block; 0 when the thread has none, which one
+ * that is just starting may soon have. */
 static uint64_t block_of(pid_t tid)
 {
 	void *head = NULL;
 	size_t length;
 
-	return syscall(SYS_get_robust_list, (long)tid, &head, &length) ? 0 : (uintptr_t)head;
+	for (int looks = 0; looks < LOOKS; looks++) {
+		if (syscall(SYS_get_robust_list, (long)tid, &head, &length))
+			return 0;
+		if (head)
+			break;
+		nanosleep(&(struct timespec){ .tv_nsec = LOOK_AGAIN }, NULL);
+	}
+	return (uintptr_t)head;
 }
 
 static bool add(struct threads *threads, struct thread_block block)
@@ -32,7 +44,7 @@ static bool add(struct threads *threads, struct thread_block block)
 	return true;
 }
 
-bool threads_look(struct threads *threads, pthread_t helper)
+bool threads_look(struct threads *threads, pid_t helper)
 {
 	DIR *dir = opendir("/proc/self/task");
 	pid_t self = (pid_t)syscall(SYS_gettid), process = getpid();
@@ -46,8 +58,7 @@ bool threads_look(struct threads *threads, pthread_t helper)
 
 		if (!tid)
 			continue;
-		/* The helper's block is what pthread_t points to. */
-		if (tid != self && block - (uint64_t)helper >= BLOCK_ABOVE)
+		if (tid != self && tid != helper)
 			threads->alone = false;
 		if (block)
 			done = add(threads, (struct thread_block){ .addr = block,

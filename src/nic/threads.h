@@ -3,10 +3,10 @@
 #ifndef UROCE_NIC_THREADS_H
 #define UROCE_NIC_THREADS_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "nic/vma.h"
 
@@ -23,7 +23,7 @@ struct threads {
 };
 
 /* False when it cannot be found out. End with threads_forget(). */
-bool threads_look(struct threads *threads, pthread_t helper);
+bool threads_look(struct threads *threads, pid_t helper);
 void threads_forget(struct threads *threads);
 
 /* The first part of a mapping that ends after addr and is a thread's own: stack, control block. False when there is

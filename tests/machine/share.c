@@ -543,6 +543,27 @@ struct adder {
 	unsigned additions;
 };
 
+/* The helper, which may just be starting, is not taken for a thread of the program. */
+static void at_once(void)
+{
+	refuse_userfaultfd();
+	for (int i = 0; i < 100; i++) {
+		pid_t pid = fork();
+		int status;
+
+		CHECK(pid >= 0);
+		if (!pid) {
+			struct ibv_pd *pd = open_pd();
+			uint8_t *memory = get_pages(BYTES);
+
+			enroll(pd, memory, BYTES);
+			_exit(!is_shared(memory));
+		}
+		CHECK_EQUAL(waitpid(pid, &status, 0), pid);
+		CHECK_EQUAL(status, 0);
+	}
+}
+
 static void *add_up(void *arg)
 {
 	struct adder *adder = arg;
@@ -723,6 +744,7 @@ int main(int argc, char **argv)
 		{ "fork_beside_writers", forking },
 		{ "direct_reads_while_registering", reading_directly },
 		{ "without_userfaultfd", without_userfaultfd },
+		{ "registering_at_once", at_once },
 		{ "atomics_by_overlapping_regions", adding },
 		{ "message_across_windows", across_windows },
 		{ "region_of_16_gib", huge },

@@ -8,10 +8,9 @@
 
 #include "nic/spin.h"
 
-/* An owner that entered less often between two revocations is not worth its bias; after so many
- * changes the lock is common for good. */
+/* So often in a row makes an owner. One that entered less often between two revocations is not worth
+ * its bias. */
 #define WORTH 64
-#define MOVES 8
 
 NIC_HOT_TLS char nic_thread_mark;
 
@@ -38,23 +37,35 @@ static bool keep_out(struct nic_lock *lock, bool wait)
 	return true;
 }
 
+/* `held` is ours, and the lock has no owner yet. */
+static void look_for_owner(struct nic_lock *lock)
+{
+	if (lock->last != nic_this_thread()) {
+		lock->last = nic_this_thread();
+		lock->entries = 0;
+	}
+	if (++lock->entries < WORTH)
+		return;
+	lock->settled = true;
+	lock->entries = 0;
+	if (can_bias)
+		atomic_store_explicit(&lock->owner, nic_this_thread(), memory_order_relaxed);
+}
+
 /* `held` is ours. */
 static bool enter(struct nic_lock *lock, bool wait)
 {
 	uintptr_t owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
 
-	if (owner == nic_this_thread() || (!owner && lock->used))
+	if (!lock->settled)
+		look_for_owner(lock);
+	if (!owner || owner == nic_this_thread())
 		return true;
-	if (owner && !keep_out(lock, wait))
+	if (!keep_out(lock, wait))
 		return false;
-	if (!lock->used) {
-		lock->used = true;
-		owner = can_bias ? nic_this_thread() : 0;
-	} else if (lock->entries < WORTH) {
-		owner = lock->moves++ < MOVES ? nic_this_thread() : 0;
-	}
+	if (lock->entries < WORTH)
+		atomic_store_explicit(&lock->owner, 0, memory_order_relaxed);
 	lock->entries = 0;
-	atomic_store_explicit(&lock->owner, owner, memory_order_relaxed);
 	return true;
 }
 

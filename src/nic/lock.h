@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The lock of what posting and polling use: held for a fraction of a microsecond, and nearly always
- * by the same thread. So it is biased: its owner enters and leaves by plain stores, since an atomic
- * exchange would wait until all stores before it, into other processes' memory, have got there.
- * Another thread makes the owner pass a barrier (membarrier(2)), waits until it is outside, and
- * becomes the owner, or makes the lock a common one, if it finds that the owner hardly used it.
+ * by the same thread. So it becomes biased to one that took it often in a row: its owner enters and
+ * leaves by plain stores, since an atomic exchange would wait until all stores before it, into other
+ * processes' memory, have got there. Another thread makes the owner pass a barrier (membarrier(2)) and
+ * waits until it is outside. If the owner hardly used its bias the lock is a common one from then on.
+ *
+ * There is one owner in a lock's life: one that had been, and has not noticed, still writes `inside`
+ * when it looks, and nobody else may mean anything by that word.
  *
  * Not recursive; not for orphans (nic.h): there its holder may not exist.
  */
@@ -20,9 +23,10 @@ struct nic_lock {
 	_Atomic bool inside;	 /* the owner is; written by it alone */
 	_Atomic bool revoked;	 /* the owner must not enter; written by who holds `held` */
 	_Atomic bool held;	 /* by any other thread, or by all of a common lock */
-	bool used;		 /* whoever holds it: has ever had an owner */
-	uint8_t moves;		 /* whoever holds it: how often it has changed the owner */
-	uint32_t entries;	 /* owner: since the last revocation */
+	/* The rest is of who holds the lock. */
+	bool settled;	  /* it has an owner, or had one, or may have none */
+	uint32_t entries; /* of the owner since the last revocation; before: of `last` in a row */
+	uintptr_t last;
 };
 
 #define NIC_HOT_TLS _Thread_local __attribute__((tls_model("initial-exec")))

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
-#include <linux/userfaultfd.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
@@ -33,6 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "nic/switch.h"
 #include "tools/libraries.h"
 #include "tools/program.h"
 #include "tools/tools.h"
@@ -41,8 +41,8 @@
 #define FEW_FILES 256
 #define STD_FILES 3
 #define OWN_FILES \
-	6 /* of a program with an open device, and of each process that it is connected to */
-#define PEER_FILES    4
+	8 /* of a program with an open device, and of each process that it is connected to */
+#define PEER_FILES    5
 #define NEEDED_FILES  (STD_FILES + OWN_FILES + PEER_FILES)
 #define SEGMENT	      (16ull << 30) /* bytes of address space, and of a sparse file */
 #define SEGMENT_MIN   (128ull << 20)
@@ -394,18 +394,27 @@ static void check_files(struct patient *patient)
 		       (unsigned long long)limit.rlim_cur);
 }
 
-/* Nothing of this version needs it. */
+/* Whose registered memory can be shared with peers (nic/switch.h). */
 static void check_userfaultfd(struct patient *patient)
 {
-	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	static struct switcher switcher;
 
-	if (fd < 0) {
-		report(patient, OK, "userfaultfd", NULL,
-		       "refused (%s); this version does not need it", strerror(errno));
+	if (!switch_init(&switcher, -1)) {
+		report(patient, NOTE, "userfaultfd", action_for(errno, NULL),
+		       "no memory to find out what it can do: %s", strerror(errno));
 		return;
 	}
-	report(patient, OK, "userfaultfd", NULL, "works; this version does not need it");
-	close(fd);
+	if (switcher.holds_all)
+		report(patient, OK, "userfaultfd", NULL,
+		       "works: registered memory is shared with peers");
+	else if (switcher.uffd >= 0)
+		report(patient, NOTE, "userfaultfd", "sysctl vm.unprivileged_userfaultfd=1",
+		       "not for system calls: programs with several threads keep their memory, and the kernel copies");
+	else
+		report(patient, NOTE, "userfaultfd",
+		       "needs Linux 6.8, and a container that allows userfaultfd",
+		       "refused or too old: programs with several threads keep their memory, and the kernel copies");
+	switch_destroy(&switcher);
 }
 
 static void check_addresses(struct patient *patient)

@@ -66,8 +66,8 @@ static void one_is_inside_at_a_time(void **state)
 }
 
 /* The bias is taken away while its owner comes and goes: with each lock once. */
-#define LOCKS	20000
-#define ENTRIES 200
+#define LOCKS	5000
+#define ENTRIES 400
 
 static struct shared each[LOCKS];
 static _Atomic int current = -1;
@@ -104,6 +104,35 @@ static void *enter_one_time(void *arg)
 {
 	enter_once(arg);
 	return NULL;
+}
+
+/* Who might be the owner next comes before who was has noticed. */
+static void *share_each(void *arg)
+{
+	for (int i = 0; i < LOCKS; i++) {
+		for (int k = 0; k < ENTRIES; k++)
+			enter_once(&each[i]);
+		atomic_fetch_add(&current, 1);
+		while (atomic_load(&current) < THREADS * (i + 1))
+			sched_yield();
+	}
+	return arg;
+}
+
+static void several_threads_would_be_the_owner(void **state)
+{
+	pthread_t threads[THREADS];
+
+	(void)state;
+	nic_lock_start();
+	memset(each, 0, sizeof(each));
+	atomic_store(&current, 0);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, share_each, NULL), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < LOCKS; i++)
+		assert_int_equal(each[i].count, THREADS * ENTRIES);
 }
 
 /* The owner has ended, or is seldom there: others enter. */
@@ -143,6 +172,8 @@ static void trying_fails_while_the_owner_is_inside_and_leaves_it_there(void **st
 		void *got;
 
 		/* The second time by its own bias. */
+		for (int i = 0; biased && i < ENTRIES; i++)
+			enter_once(&shared);
 		nic_lock(&shared.lock);
 		assert_int_equal(pthread_create(&thread, NULL, try_once, &shared), 0);
 		pthread_join(thread, &got);
@@ -157,6 +188,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_is_inside_at_a_time),
 		cmocka_unit_test(bias_is_taken_away_from_a_busy_owner),
+		cmocka_unit_test(several_threads_would_be_the_owner),
 		cmocka_unit_test(other_threads_enter_while_the_owner_is_outside),
 		cmocka_unit_test(trying_fails_while_the_owner_is_inside_and_leaves_it_there),
 	};

@@ -506,6 +506,18 @@ static void *keep_steady(void *arg)
 	return NULL;
 }
 
+static void tell_what_is_left(unsigned fds)
+{
+	char look[128];
+
+	fprintf(stderr, "%u segments mapped, %u descriptors where there were %u:\n", count_maps(),
+		count_fds(), fds);
+	snprintf(look, sizeof(look), "grep uroce /proc/%d/maps; ls -l /proc/%d/fd >&2", getpid(),
+		 getpid());
+	if (system(look))
+		fprintf(stderr, "nothing to see\n");
+}
+
 static void hub(int line, void *arg)
 {
 	struct end end;
@@ -565,8 +577,11 @@ static void hub(int line, void *arg)
 		/* The helper lets go of the dead: first of its memory, so that some descriptors may still
 		 * have been there when they were counted. */
 		for (uint64_t limit = now_ms() + BOUND_MS;
-		     count_maps() > 2 || (fds && count_fds() > fds); usleep(1000))
+		     count_maps() > 2 || (fds && count_fds() > fds); usleep(1000)) {
+			if (now_ms() >= limit)
+				tell_what_is_left(fds);
 			CHECK(now_ms() < limit);
+		}
 		if (fds)
 			fds = count_fds();
 		CHECK(round < 3 || count_maps() == maps);

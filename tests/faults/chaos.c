@@ -477,6 +477,9 @@ static struct ibv_qp *open_steady(struct node *node, int line)
 	return qp;
 }
 
+#define QPN_SLOT   14 /* bits of an index below it */
+#define SLOTS_MOST 4
+
 static void bystander(int line, void *arg)
 {
 	struct node node;
@@ -518,8 +521,28 @@ static void tell_what_is_left(unsigned fds)
 		fprintf(stderr, "nothing to see\n");
 }
 
+/* QPNs are not used again before all others, so that in time a process takes more slots, each of which is
+ * a socket (nic/layout.h). */
+struct slots {
+	uint32_t numbers[SLOTS_MOST];
+	unsigned count;
+};
+
+static void note_slot(struct slots *slots, uint32_t qpn)
+{
+	uint32_t number = qpn >> QPN_SLOT;
+
+	for (unsigned i = 0; i < slots->count; i++) {
+		if (slots->numbers[i] == number)
+			return;
+	}
+	CHECK(slots->count < SLOTS_MOST);
+	slots->numbers[slots->count++] = number;
+}
+
 static void hub(int line, void *arg)
 {
+	struct slots slots = { .count = 0 };
 	struct end end;
 	struct steady steady = { .stop = false };
 	pthread_t thread;
@@ -540,6 +563,12 @@ static void hub(int line, void *arg)
 			fds = count_fds();
 		}
 		open_flows(&end);
+		for (unsigned f = 0; f < FLOWS; f++) {
+			unsigned before = slots.count;
+
+			note_slot(&slots, end.flows[f].qp->qp_num);
+			fds += fds ? slots.count - before : 0;
+		}
 		send_cards(&end, line);
 		connect_flows(&end, line);
 		say(line, READY);

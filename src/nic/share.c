@@ -153,13 +153,13 @@ static bool is_ours(const struct share *share, const struct vma *vma)
 	       makedev(vma->major, vma->minor) == share->file.st_dev;
 }
 
-/* Half of what the kernel allows is the program's; and no more than can be read at each registration, where looking means
- * reading. */
+/* Half of what the kernel allows is the program's; and no more than can be read at each registration, where looking for
+ * one, or for pins (nic/pins.h), means reading. */
 static bool has_mappings_left(struct share *share, int maps)
 {
 	uint64_t allowed = share->mappings_max / 2;
 
-	if (!vma_is_quick() && allowed > MAPPINGS_READ)
+	if ((!vma_is_quick() || share->switcher.uffd < 0) && allowed > MAPPINGS_READ)
 		allowed = MAPPINGS_READ;
 	if (!(share->switches++ % COUNT_AGAIN)) {
 		share->mappings = vma_count(maps);

@@ -141,6 +141,19 @@ static void stop_writers(struct writer *writers)
 	CHECK_EQUAL(atomic_load(writers[0].common), sum);
 }
 
+/* By a userfaultfd that holds system calls too. */
+static bool threads_can_be_held(void)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	if (fd < 0)
+		fd = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	close(fd);
+	return true;
+}
+
 /* What threads store while their memory is registered and deregistered. */
 static void store_during(unsigned rounds)
 {
@@ -161,7 +174,7 @@ static void store_during(unsigned rounds)
 	}
 	stop_writers(writers);
 	printf("shared in %u of %u looks\n", shared, rounds / 100);
-	if (!geteuid())
+	if (threads_can_be_held())
 		CHECK_EQUAL(shared, rounds / 100);
 }
 

@@ -29,76 +29,6 @@ struct vma_query {
 #define VMA_QUERY_SHARED     0x08
 #define VMA_QUERY_OR_NEXT    0x10
 
-static bool query(int maps, uint64_t addr, uint64_t end, bool write, enum vma_verdict *verdict)
-{
-	*verdict = VMA_OK;
-	while (addr < end) {
-		struct vma_query q = { .size = sizeof(q), .query_addr = addr };
-
-		if (ioctl(maps, VMA_QUERY, &q)) {
-			*verdict = VMA_UNMAPPED;
-			return errno == ENOENT;
-		}
-		if (!(q.vma_flags & VMA_QUERY_READABLE) ||
-		    (write && !(q.vma_flags & VMA_QUERY_WRITABLE))) {
-			*verdict = VMA_PROTECTED;
-			return true;
-		}
-		addr = q.vma_end;
-	}
-	return true;
-}
-
-static enum vma_verdict read_maps(int maps, uint64_t addr, uint64_t end, bool write)
-{
-	FILE *file = fdopen(maps, "r");
-	char line[512], prot[5];
-	uint64_t from, to;
-	enum vma_verdict verdict = VMA_UNMAPPED;
-
-	if (!file) {
-		close(maps);
-		return VMA_OK;
-	}
-	while (fgets(line, sizeof(line), file)) {
-		/* The rest of a line longer than the buffer does not look like this. */
-		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &from, &to, prot) != 3 ||
-		    to <= addr)
-			continue;
-		if (from > addr)
-			break;
-		if (prot[0] != 'r' || (write && prot[1] != 'w')) {
-			verdict = VMA_PROTECTED;
-			break;
-		}
-		addr = to;
-		if (addr >= end) {
-			verdict = VMA_OK;
-			break;
-		}
-	}
-	fclose(file);
-	return verdict;
-}
-
-enum vma_verdict vma_check(uint64_t addr, uint64_t length, bool write)
-{
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	uint64_t start = addr & ~(page - 1), end = addr + length;
-	int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	enum vma_verdict verdict;
-
-	if (maps < 0) /* MS_ASYNC does nothing, but ENOMEM says that something is not mapped */
-		return msync((void *)start, end - start, MS_ASYNC) && errno == ENOMEM ?
-			       VMA_UNMAPPED :
-			       VMA_OK;
-	if (query(maps, start, end, write, &verdict)) {
-		close(maps);
-		return verdict;
-	}
-	return read_maps(maps, start, end, write);
-}
-
 int vma_open(void)
 {
 	return open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -206,4 +136,26 @@ uint64_t vma_count(int maps)
 			count += buffer[i] == '\n';
 	}
 	return count;
+}
+
+enum vma_verdict vma_check(uint64_t addr, uint64_t length, bool write)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t start = addr & ~(page - 1), end = addr + length;
+	enum vma_verdict verdict = VMA_OK;
+	int maps = vma_open();
+	struct vma vma;
+
+	if (maps < 0) /* MS_ASYNC does nothing, but ENOMEM says that something is not mapped */
+		return msync((void *)start, end - start, MS_ASYNC) && errno == ENOMEM ?
+			       VMA_UNMAPPED :
+			       VMA_OK;
+	for (uint64_t at = start; at < end && verdict == VMA_OK; at = vma.end) {
+		if (!vma_find(maps, at, &vma) || vma.start > at)
+			verdict = VMA_UNMAPPED;
+		else if (!(vma.prot & PROT_READ) || (write && !(vma.prot & PROT_WRITE)))
+			verdict = VMA_PROTECTED;
+	}
+	close(maps);
+	return verdict;
 }

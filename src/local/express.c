@@ -50,15 +50,6 @@ static void *local_view(struct walk *w)
 	return view(attach_self(nic), &piece);
 }
 
-/* What the operation needs of the remote key, and of the QP. */
-static uint32_t remote_rights(enum ibv_wr_opcode opcode)
-{
-	return is_send(opcode)		  ? 0 :
-	       opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ :
-	       is_atomic(opcode)	  ? IBV_ACCESS_REMOTE_ATOMIC :
-					    IBV_ACCESS_REMOTE_WRITE;
-}
-
 static void *remote_view(struct walk *w, uint32_t rights)
 {
 	struct nic_swqe *wqe = w->wqe;
@@ -111,7 +102,7 @@ static bool deliver(struct walk *w)
 	struct transport_state *ts = w->ts;
 	struct nic_qp *qp = w->qp;
 	enum ibv_wr_opcode opcode = w->wqe->opcode;
-	uint32_t rights = remote_rights(opcode);
+	uint32_t rights = responder_rights(opcode);
 	void *local, *remote = NULL;
 
 	w->target_qp = ts->known;

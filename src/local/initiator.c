@@ -226,16 +226,13 @@ static enum transport_outcome not_ready(struct walk *w)
 static enum cause_code check_remote_range(struct walk *w)
 {
 	struct nic_swqe *wqe = w->wqe;
-	uint32_t rights = wqe->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ :
-			  is_atomic(wqe->opcode)	  ? IBV_ACCESS_REMOTE_ATOMIC :
-							    IBV_ACCESS_REMOTE_WRITE;
 
 	if (is_atomic(wqe->opcode) && wqe->remote_addr % 8) {
 		w->cause.addr = wqe->remote_addr;
 		return CAUSE_ATOMIC_ALIGNMENT;
 	}
 	return mr_check(w->ts->peer->visitor.seg, true, wqe->rkey, wqe->remote_addr, wqe->length,
-			rights, w->target_qp->pd, &w->remote[0], &w->cause);
+			responder_rights(wqe->opcode), w->target_qp->pd, &w->remote[0], &w->cause);
 }
 
 /* Datagrams of several senders wait for each other, but not for one that stands still. */

@@ -35,8 +35,7 @@ static enum response say(struct cause *c, enum cause_code code, enum response re
 	return response;
 }
 
-/* Rights that the operation needs of the QP. */
-static uint32_t rights_of(enum ibv_wr_opcode opcode)
+uint32_t responder_rights(enum ibv_wr_opcode opcode)
 {
 	switch (opcode) {
 	case IBV_WR_RDMA_WRITE:
@@ -77,7 +76,7 @@ static enum response admit_connected(struct seg_qp *qp, const struct request *re
 		return say(c, CAUSE_PSN_MISMATCH, RESPONSE_NONE);
 
 	uint32_t access = atomic_load_explicit(&qp->access, memory_order_relaxed);
-	uint32_t rights = rights_of(request->opcode);
+	uint32_t rights = responder_rights(request->opcode);
 
 	if ((access & rights) != rights) {
 		c->access = rights;

@@ -40,6 +40,9 @@ enum response {
  * attention. */
 struct seg_qp *responder_find(const struct target *target, uint32_t qpn, uint32_t *index);
 
+/* The rights that an operation needs of the QP, and of the memory that its rkey names. */
+uint32_t responder_rights(enum ibv_wr_opcode opcode);
+
 /* Whether the QP takes this message at all: existence, state, connection, PSN, MTU, rights. *c gets
  * code and numbers of what is wrong, *state the word that it was admitted by. */
 enum response responder_admit(const struct target *target, struct seg_qp *qp,

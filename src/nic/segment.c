@@ -34,12 +34,12 @@ struct arena_block {
 	uint32_t class;
 };
 
-static int make_memfd(void)
+int segment_memfd(const char *name)
 {
-	int fd = memfd_create("uroce", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 
 	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-		fd = memfd_create("uroce", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	return fd;
 }
 
@@ -53,8 +53,7 @@ static bool suits_address_space(uint64_t size)
 	       size <= limit.rlim_cur / SPACE_PARTS;
 }
 
-/* Past RLIMIT_FSIZE ftruncate does not just fail: it sends SIGXFSZ. */
-static bool suits_file_size(uint64_t size)
+bool segment_file_fits(uint64_t size)
 {
 	struct rlimit limit;
 
@@ -70,14 +69,14 @@ int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
 	const size_t count = sizeof(sizes) / sizeof(sizes[0]);
 	int error = ENOMEM;
 
-	*fd = make_memfd();
+	*fd = segment_memfd("uroce");
 	if (*fd < 0)
 		return errno;
 	for (size_t i = 0; i < count; i++) {
 		*size = sizes[i];
 		if (i < count - 1 && !suits_address_space(*size))
 			continue;
-		if (!suits_file_size(*size)) {
+		if (!segment_file_fits(*size)) {
 			error = EFBIG;
 			continue;
 		}

@@ -6,6 +6,7 @@
 #define UROCE_NIC_SEGMENT_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct nic_segment;
@@ -22,6 +23,13 @@ struct arena {
 	struct arena_block *free[ARENA_CLASSES];
 	struct arena_block *quarantine; /* freed while a visitor could still write into it */
 };
+
+/* A memfd of this name that can be sealed; -1 with errno. */
+int segment_memfd(const char *name);
+
+/* Whether RLIMIT_FSIZE lets a file have so many bytes: past it ftruncate and writing do not just fail, they send
+ * SIGXFSZ. */
+bool segment_file_fits(uint64_t size);
 
 /* Creates the memfd and maps it; the largest size that the address space allows. 0, or errno. */
 int segment_create(struct nic_segment **seg, int *fd, uint64_t *size);

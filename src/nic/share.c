@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -25,10 +24,6 @@
 #define MAPPINGS_READ	 1024
 #define COUNT_AGAIN	 128 /* switches, each of which adds two mappings at most */
 #define POLICY_OF_ADDR	 2   /* MPOL_F_ADDR */
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
 
 /* Mapped, not allocated: a program that registers its whole heap must not have it switched under our feet. */
 struct share {
@@ -61,21 +56,11 @@ static uint64_t read_mappings_max(void)
 	return max;
 }
 
-/* Past RLIMIT_FSIZE writing does not just fail: it sends SIGXFSZ. */
-static bool suits_file_size(void)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= SHARE_ADDRESSES;
-}
-
 static int make_file(struct stat *st)
 {
-	int fd = memfd_create("uroce-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+	int fd = segment_memfd("uroce-pages");
 
-	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-		fd = memfd_create("uroce-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd >= 0 && (!suits_file_size() || ftruncate(fd, SHARE_ADDRESSES) ||
+	if (fd >= 0 && (!segment_file_fits(SHARE_ADDRESSES) || ftruncate(fd, SHARE_ADDRESSES) ||
 			fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) || fstat(fd, st))) {
 		close(fd);
 		fd = -1;
@@ -190,7 +175,7 @@ static enum nic_unmapped share_part(struct share *share, const struct look *look
 	enum nic_unmapped why;
 	uint64_t done;
 
-	if (!suits_file_size())
+	if (!segment_file_fits(SHARE_ADDRESSES))
 		return NIC_UNMAPPED_OFF;
 	if (!has_mappings_left(share, look->maps))
 		return NIC_UNMAPPED_LIMIT;

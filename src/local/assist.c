@@ -31,12 +31,30 @@ static void ask_free(struct nic *nic, struct ask *ask)
 	free(ask);
 }
 
+/* Pieces of our memory into a file, and back. */
+static bool to_file(struct nic *nic, int fd, const struct piece *pieces, uint32_t count,
+		    uint64_t offset, uint64_t length)
+{
+	struct iovec iov[MEMORY_PIECES];
+
+	memory_vector(nic, pieces, count, iov);
+	return dma_to_file(fd, iov, count, offset) == (ssize_t)length;
+}
+
+static bool from_file(struct nic *nic, int fd, const struct piece *pieces, uint32_t count,
+		      uint64_t offset, uint64_t length)
+{
+	struct iovec iov[MEMORY_PIECES];
+
+	memory_vector(nic, pieces, count, iov);
+	return dma_from_file(fd, iov, count, offset) == (ssize_t)length;
+}
+
 struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct message *message,
 			 const struct piece *local, uint32_t local_count, int *error)
 {
 	static _Atomic uint64_t last_id;
 	struct ask *ask = calloc(1, sizeof(*ask));
-	struct iovec iov[MEMORY_PIECES];
 
 	*error = ENOMEM;
 	if (!ask)
@@ -53,9 +71,8 @@ struct ask *assist_begin(struct nic *nic, struct peer *peer, uint32_t qp, struct
 		}
 	}
 	*error = EFAULT;
-	memory_vector(nic, local, local_count, iov);
 	if (carries_payload(message->op) &&
-	    dma_to_file(nic->seg_fd, iov, local_count, ask->bounce) != (ssize_t)message->length) {
+	    !to_file(nic, nic->seg_fd, local, local_count, ask->bounce, message->length)) {
 		ask_free(nic, ask);
 		return NULL;
 	}
@@ -89,10 +106,7 @@ enum ask_state assist_state(struct nic *nic, struct ask *ask)
 bool assist_collect(struct nic *nic, struct ask *ask, const struct piece *local,
 		    uint32_t local_count)
 {
-	struct iovec iov[MEMORY_PIECES];
-
-	memory_vector(nic, local, local_count, iov);
-	return dma_from_file(nic->seg_fd, iov, local_count, ask->bounce) == (ssize_t)ask->length;
+	return from_file(nic, nic->seg_fd, local, local_count, ask->bounce, ask->length);
 }
 
 void assist_end(struct nic *nic, struct ask *ask)
@@ -225,20 +239,16 @@ static bool fill(struct nic *nic, int fd, const struct piece *pieces, uint32_t c
 	uint64_t end = pieces[0].addr + length;
 	uint64_t tail = ordered ? end % WORD ? end % WORD : WORD : 0;
 	struct piece part[NIC_MAX_SGE];
-	struct iovec iov[NIC_MAX_SGE];
 	uint32_t n;
 
 	if (tail && length > tail) {
 		n = memory_slice(pieces, count, 0, length - tail, part);
-		memory_vector(nic, part, n, iov);
-		if (dma_from_file(fd, iov, n, offset) != (ssize_t)(length - tail))
+		if (!from_file(nic, fd, part, n, offset, length - tail))
 			return false;
 		n = memory_slice(pieces, count, length - tail, tail, part);
-		memory_vector(nic, part, n, iov);
-		return dma_from_file(fd, iov, n, offset + length - tail) == (ssize_t)tail;
+		return from_file(nic, fd, part, n, offset + length - tail, tail);
 	}
-	memory_vector(nic, pieces, count, iov);
-	return dma_from_file(fd, iov, count, offset) == (ssize_t)length;
+	return from_file(nic, fd, pieces, count, offset, length);
 }
 
 /* The message has been in the socket since its sender's visit: is the QP still as it was then? */
@@ -258,7 +268,6 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 		  struct message *answer)
 {
 	struct piece pieces[NIC_MAX_SGE];
-	struct iovec iov[NIC_MAX_SGE];
 	struct seg_visit *visit;
 	struct cause c = { .peer_qpn = message->qpn, .qpn = message->dest_qpn };
 	bool atomic = message->op == ASSIST_COMPARE_SWAP || message->op == ASSIST_FETCH_ADD;
@@ -286,13 +295,12 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 	if (!answer->status && total != message->length)
 		answer->status = CAUSE_ATTACH_FAILED;
 	if (!answer->status) {
-		memory_vector(nic, pieces, message->count, iov);
 		if (atomic)
 			done = assist_atomic(nic, &pieces[0], message->op, message->compare_add,
 					     message->swap, &answer->value);
 		else if (message->op == ASSIST_READ)
-			done = dma_to_file(peer->visitor.seg_fd, iov, message->count,
-					   message->bounce) == (ssize_t)message->length;
+			done = to_file(nic, peer->visitor.seg_fd, pieces, message->count,
+				       message->bounce, message->length);
 		else
 			done = fill(nic, peer->visitor.seg_fd, pieces, message->count,
 				    message->bounce, message->length, message->op == ASSIST_WRITE);

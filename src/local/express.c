@@ -3,7 +3,6 @@
 #include "local/express.h"
 
 #include "local/copy.h"
-#include "local/window.h"
 #include "nic/crash.h"
 #include "nic/mr.h"
 #include "nic/qp_internal.h"
@@ -24,17 +23,6 @@ void express_know(struct walk *w)
 	ts->known_as = w->qp->modified;
 }
 
-/* Where this process sees a mapped piece, whole; NULL: it does not. */
-static void *view(struct peer *peer, const struct piece *piece)
-{
-	uint64_t length = piece->length;
-	void *start = piece->kind == PIECE_MAPPED ?
-			      window_at(&peer->windows, piece->addr, &length) :
-			      NULL;
-
-	return length == piece->length ? start : NULL;
-}
-
 static void *local_view(struct walk *w)
 {
 	struct nic_swqe *wqe = w->wqe;
@@ -47,7 +35,7 @@ static void *local_view(struct walk *w)
 	    !mr_find(nic->seg, false, wqe->sge[0].lkey, wqe->sge[0].addr, wqe->length,
 		     reads_remote(wqe->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0, w->qp->pd, &piece))
 		return NULL;
-	return view(attach_self(nic), &piece);
+	return memory_view(attach_self(nic), &piece);
 }
 
 static void *remote_view(struct walk *w, uint32_t rights)
@@ -59,7 +47,7 @@ static void *remote_view(struct walk *w, uint32_t rights)
 	if (!mr_find(peer->visitor.seg, true, wqe->rkey, wqe->remote_addr, wqe->length, rights,
 		     w->target_qp->pd, &piece))
 		return NULL;
-	return view(peer, &piece);
+	return memory_view(peer, &piece);
 }
 
 /* Of the receive that was taken. */
@@ -74,7 +62,7 @@ static void *receive_view(struct walk *w)
 	    !mr_find(peer->visitor.seg, false, sge->lkey, sge->addr, w->length,
 		     IBV_ACCESS_LOCAL_WRITE, receive->pd, &piece))
 		return NULL;
-	return view(peer, &piece);
+	return memory_view(peer, &piece);
 }
 
 static void move(struct walk *w, void *local, void *remote)

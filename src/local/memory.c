@@ -70,29 +70,12 @@ uint32_t memory_slice(const struct piece *pieces, uint32_t count, uint64_t offse
 	return n;
 }
 
-/* Where this library sees the beginning of a piece, *length bytes of it at most; NULL: nowhere. */
-static inline uint8_t *see(struct peer *peer, const struct piece *piece, uint64_t offset,
-			   uint64_t *length)
-{
-	if (*length > piece->length - offset)
-		*length = piece->length - offset;
-	switch (piece->kind) {
-	case PIECE_MAPPED:
-		return window_at(&peer->windows, piece->addr + offset, length);
-	case PIECE_OURS:
-		return (uint8_t *)(uintptr_t)piece->addr + offset;
-	default:
-		return NULL;
-	}
-}
-
 void memory_vector(struct nic *nic, const struct piece *pieces, uint32_t count, struct iovec *iov)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		uint64_t length = pieces[i].length;
-		void *seen = see(attach_self(nic), &pieces[i], 0, &length);
+		void *seen = memory_view(attach_self(nic), &pieces[i]);
 
-		if (!seen || length < pieces[i].length)
+		if (!seen)
 			seen = (void *)(uintptr_t)pieces[i].addr;
 		iov[i] = (struct iovec){ .iov_base = seen, .iov_len = pieces[i].length };
 	}
@@ -114,8 +97,8 @@ static bool copy_mapped(struct peer *to_peer, const struct piece *to, struct pee
 
 	while (length) {
 		uint64_t part = length;
-		uint8_t *target = see(to_peer, to, to_offset, &part);
-		const uint8_t *source = see(from_peer, from, from_offset, &part);
+		uint8_t *target = memory_see(to_peer, to, to_offset, &part);
+		const uint8_t *source = memory_see(from_peer, from, from_offset, &part);
 
 		if (!target || !source)
 			return false;
@@ -291,10 +274,9 @@ enum copy_result memory_copy(struct nic *nic, struct peer *peer, enum copy_direc
 bool memory_atomic(struct peer *peer, const struct piece *at, bool compare, uint64_t compare_add,
 		   uint64_t swap, uint64_t *old)
 {
-	uint64_t length = at->length;
-	void *word = see(peer, at, 0, &length);
+	void *word = memory_view(peer, at);
 
-	if (!word || length < WORD)
+	if (!word || at->length < WORD)
 		return false;
 	*old = copy_atomic(word, compare, compare_add, swap);
 	return true;

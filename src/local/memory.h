@@ -41,6 +41,32 @@ enum copy_direction { COPY_TO_PEER, COPY_FROM_PEER };
 uint32_t memory_slice(const struct piece *pieces, uint32_t count, uint64_t offset, uint64_t length,
 		      struct piece *slice);
 
+/* Where this library sees a piece of a process's memory from offset on, *length bytes of it at most; NULL: nowhere.
+ * Within a visit. */
+static inline uint8_t *memory_see(struct peer *peer, const struct piece *piece, uint64_t offset,
+				  uint64_t *length)
+{
+	if (*length > piece->length - offset)
+		*length = piece->length - offset;
+	switch (piece->kind) {
+	case PIECE_MAPPED:
+		return window_at(&peer->windows, piece->addr + offset, length);
+	case PIECE_OURS:
+		return (uint8_t *)(uintptr_t)piece->addr + offset;
+	default:
+		return NULL;
+	}
+}
+
+/* The whole piece; NULL also where it is seen in parts only. */
+static inline void *memory_view(struct peer *peer, const struct piece *piece)
+{
+	uint64_t length = piece->length;
+	void *start = memory_see(peer, piece, 0, &length);
+
+	return length == piece->length ? start : NULL;
+}
+
 /* Pieces of this process's memory for the kernel: as this library sees them, where it does. */
 void memory_vector(struct nic *nic, const struct piece *pieces, uint32_t count, struct iovec *iov);
 

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <netinet/ip.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -417,8 +418,10 @@ static void reply_goes_back_over_ipv4(void **state)
 	};
 	struct ibv_ah *ah;
 
-	if (index < 0)
+	if (index < 0) {
+		puts("skipped: no GID of IPv4");
 		skip();
+	}
 	ip.saddr = inet_addr("198.51.100.7");
 	memcpy(&ip.daddr, ours.raw + 12, 4);
 	memcpy(header.bytes + 20, &ip, sizeof(ip));
@@ -445,8 +448,10 @@ static void reply_goes_back_over_ipv6(void **state)
 			       .hop_limit = 9 };
 	int index = find_gid(bench, 0, &grh.dgid);
 
-	if (index < 0)
+	if (index < 0) {
+		puts("skipped: no GID of IPv6");
 		skip();
+	}
 	grh.sgid.raw[0] = 0xfd;
 	grh.sgid.raw[15] = 9;
 	assert_int_equal(ibv_init_ah_from_wc(bench->context, 1, &wc, &grh, &attr), 0);

@@ -43,17 +43,23 @@ static void *enter_often(void *arg)
 	return NULL;
 }
 
+static void run_threads(void *(*run)(void *), void *arg)
+{
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, run, arg), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
 static void hammer(bool tries, unsigned pause)
 {
 	struct shared shared = { .tries = tries, .pause = pause };
-	pthread_t threads[THREADS];
 
 	nic_lock_start();
 	nic_lock_init(&shared.lock);
-	for (int i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, enter_often, &shared), 0);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
+	run_threads(enter_often, &shared);
 	assert_int_equal(shared.count, (uint64_t)THREADS * ROUNDS);
 }
 
@@ -121,16 +127,11 @@ static void *share_each(void *arg)
 
 static void several_threads_would_be_the_owner(void **state)
 {
-	pthread_t threads[THREADS];
-
 	(void)state;
 	nic_lock_start();
 	memset(each, 0, sizeof(each));
 	atomic_store(&current, 0);
-	for (int i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, share_each, NULL), 0);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
+	run_threads(share_each, NULL);
 	for (int i = 0; i < LOCKS; i++)
 		assert_int_equal(each[i].count, THREADS * ENTRIES);
 }

@@ -56,12 +56,18 @@ static int refuse(struct nic *nic, enum cause_code code, int error, const struct
 
 static int check_range(struct nic *nic, const struct nic_mr *mr)
 {
+	enum vma_verdict verdict;
+
 	if (!mr->length || mr->addr + mr->length < mr->addr || mr->iova + mr->length < mr->iova)
 		return refuse(nic, CAUSE_REG_RANGE, EINVAL, mr);
 	if ((mr->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 	    !(mr->access & IBV_ACCESS_LOCAL_WRITE))
 		return refuse(nic, CAUSE_REG_ACCESS, EINVAL, mr);
-	switch (vma_check(mr->addr, mr->length, mr->access & WRITE_RIGHTS)) {
+	/* Where another thread's registration is switching pages there may be none for a moment. */
+	share_lock(nic);
+	verdict = vma_check(mr->addr, mr->length, mr->access & WRITE_RIGHTS);
+	share_unlock(nic);
+	switch (verdict) {
 	case VMA_UNMAPPED:
 		return refuse(nic, CAUSE_REG_UNMAPPED, EFAULT, mr);
 	case VMA_PROTECTED:

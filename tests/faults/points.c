@@ -24,13 +24,6 @@
 #define RECEIVES   16  /* kept posted on each queue */
 #define STANDSTILL 250 /* ms */
 
-/* Everything is left as it is when a process ends: leaks are not what is looked for here. */
-const char *__lsan_default_options(void);
-const char *__lsan_default_options(void)
-{
-	return "detect_leaks=0";
-}
-
 /* RC waits for receives for ever, and for an answer 8 * 134 ms: longer than anybody is stopped. */
 static const struct link_attr patient = {
 	.mtu = IBV_MTU_1024,

@@ -181,7 +181,7 @@ static enum nic_unmapped share_part(struct share *share, const struct look *look
 		return NIC_UNMAPPED_LIMIT;
 	if (!ranges_reserve(&share->ranges))
 		return NIC_UNMAPPED_MEMORY;
-	why = switch_to_shared(&share->switcher, start, end, vma->prot, look->threads.alone, &done);
+	why = switch_to_shared(&share->switcher, start, end, vma->prot, &look->threads, &done);
 	if (done > start)
 		ranges_set_mapped(&share->ranges, start, done, true);
 	return why;
@@ -325,7 +325,7 @@ static void give_back_moved(struct nic *nic, const struct look *look, uint64_t s
 		    !window_is(&attach_self(nic)->windows, vma.start))
 			switch_to_private(&share->switcher, vma.start + (from - vma.offset),
 					  vma.start + (to - vma.offset), from, vma.prot,
-					  look->threads.alone);
+					  &look->threads);
 	}
 }
 
@@ -346,7 +346,7 @@ static void give_back(struct nic *nic, const struct look *look, uint64_t start, 
 
 		if (is_ours(share, &vma) && vma.offset == vma.start)
 			switch_to_private(&share->switcher, from, to, from, vma.prot,
-					  look->threads.alone);
+					  &look->threads);
 		else
 			missing = true;
 		missing |= from > at;

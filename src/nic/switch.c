@@ -12,11 +12,15 @@
 #include <unistd.h>
 
 #include "nic/crash.h"
+#include "nic/guard.h"
 #include "nic/pins.h"
 
 #define HUGE_PAGE (2ull << 20)
 #define TRIES	  10
 #define TRY_AGAIN 200000 /* ns, times the number of tries: how long a pin may last */
+
+#define SLEEP_TRIES	4
+#define SLEEP_TRY_AGAIN 50000 /* ns */
 
 #define PRESENT (1ull << 63 | 1ull << 62) /* in memory, or swapped out */
 
@@ -273,19 +277,62 @@ static enum nic_unmapped take_away(struct switcher *s, uint64_t start, uint64_t 
 	}
 }
 
-static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_t length, int prot,
-				     bool alone)
+/* How others are kept from storing into what is being switched. */
+enum hold {
+	HOLD_NOBODY, /* there are none */
+	HOLD_FAULTS, /* userfaultfd */
+	HOLD_GUARD,
+	HOLD_NOTHING, /* there is no way */
+};
+
+/* Of those that wake up just now, or with a userfaultfd for all of them. */
+static enum hold choose_hold(const struct switcher *s, const struct threads *threads,
+			     uint64_t start, uint64_t end)
 {
-	bool held = s->uffd >= 0 && (alone || s->holds_all);
-	uint64_t from = held ? scratch_of(s, start) : start;
+	if (s->holds_all)
+		return HOLD_FAULTS;
+	for (int tries = 0; !threads->alone && !threads_sleep(threads, start, end); tries++) {
+		if (tries == SLEEP_TRIES)
+			return HOLD_NOTHING;
+		nanosleep(&(struct timespec){ .tv_nsec = SLEEP_TRY_AGAIN }, NULL);
+	}
+	if (s->uffd >= 0)
+		return HOLD_FAULTS;
+	return threads->alone ? HOLD_NOBODY : HOLD_GUARD;
+}
+
+/* Ends a hold: everybody goes on, with what has taken the place or, with restore, with what was there. */
+static void release(struct switcher *s, enum hold hold, const struct threads *threads,
+		    uint64_t start, uint64_t length, bool restore)
+{
+	if (hold == HOLD_FAULTS && restore) {
+		move_back(s, start, scratch_of(s, start), length);
+		unwatch(s, start, length);
+	} else if (hold == HOLD_FAULTS) {
+		wake(s, start, length);
+		madvise(at(scratch_of(s, start)), length, MADV_DONTNEED);
+	} else if (hold == HOLD_GUARD) {
+		guard_end(threads, restore);
+	}
+}
+
+static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_t length, int prot,
+				     const struct threads *threads)
+{
+	/* Pins first: with a guard there is no time to look for them. */
+	bool pinned = s->uffd < 0 && pins_are_possible();
+	enum hold hold = choose_hold(s, threads, start, start + length);
+	uint64_t from = hold == HOLD_FAULTS ? scratch_of(s, start) : start;
 	enum nic_unmapped why = NIC_MAPPED;
 
-	if (held)
-		why = take_away(s, start, length);
-	else if (!alone)
+	if (hold == HOLD_NOTHING)
 		why = NIC_UNMAPPED_THREADS;
-	else if (pins_are_possible())
+	else if (pinned)
 		why = NIC_UNMAPPED_PINNED;
+	else if (hold == HOLD_FAULTS)
+		why = take_away(s, start, length);
+	else if (hold == HOLD_GUARD && !guard_begin(start, start + length, prot))
+		why = NIC_UNMAPPED_THREADS;
 	if (why)
 		return why;
 	crash_point(SHARE_AWAY);
@@ -294,18 +341,12 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 	if (!fill_file(s, at(from), length, start) ||
 	    mmap(at(start), length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->file,
 		 (off_t)start) == MAP_FAILED) {
-		if (held) {
-			move_back(s, start, from, length);
-			unwatch(s, start, length);
-		}
+		release(s, hold, threads, start, length, true);
 		empty_file(s, start, length);
 		return NIC_UNMAPPED_MEMORY;
 	}
 	crash_point(SHARE_MAPPED);
-	if (held) {
-		wake(s, start, length);
-		madvise(at(from), length, MADV_DONTNEED);
-	}
+	release(s, hold, threads, start, length, false);
 	/* Ours, so that they are charged to us, and nobody's first access is slow. */
 	for (uint64_t run = 0, end = 0; next_run(s, length, &run, &end); run = end)
 		madvise(at(start + run), end - run, MADV_POPULATE_WRITE);
@@ -313,14 +354,14 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 }
 
 enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t end, int prot,
-				   bool alone, uint64_t *done)
+				   const struct threads *threads, uint64_t *done)
 {
 	enum nic_unmapped why = NIC_MAPPED;
 
 	for (*done = start; *done < end && !why;) {
 		uint64_t length = end - *done < SWITCH_CHUNK ? end - *done : SWITCH_CHUNK;
 
-		why = share_chunk(s, *done, length, prot, alone);
+		why = share_chunk(s, *done, length, prot, threads);
 		if (!why)
 			*done += length;
 	}
@@ -370,26 +411,49 @@ static bool replace(struct switcher *s, uint64_t start, uint64_t length, uint64_
 	return true;
 }
 
-/* Who writes is held, the copy is made elsewhere (spare) and takes the place. */
-static bool replace_held(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset,
-			 int prot, uint64_t spare)
+static bool protect(struct switcher *s, enum hold hold, uint64_t start, uint64_t length, int prot)
 {
-	struct uffdio_writeprotect protect = { .range = { start, length },
-					       .mode = UFFDIO_WRITEPROTECT_MODE_WP };
+	struct uffdio_writeprotect arg = { .range = { start, length },
+					   .mode = UFFDIO_WRITEPROTECT_MODE_WP };
 
+	if (hold == HOLD_GUARD)
+		return guard_begin(start, start + length, prot);
 	if (!watch(s, start, length, UFFDIO_REGISTER_MODE_WP))
 		return false;
-	if (!ioctl(s->uffd, UFFDIO_WRITEPROTECT, &protect) &&
-	    fill_memory(s, spare, offset, length) && !mprotect(at(spare), length, prot) &&
-	    mremap(at(spare), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at(start)) !=
-		    MAP_FAILED) {
-		wake(s, start, length);
+	if (!ioctl(s->uffd, UFFDIO_WRITEPROTECT, &arg))
 		return true;
-	}
-	protect.mode = 0;
-	ioctl(s->uffd, UFFDIO_WRITEPROTECT, &protect);
 	unwatch(s, start, length);
 	return false;
+}
+
+static void unprotect(struct switcher *s, enum hold hold, const struct threads *threads,
+		      uint64_t start, uint64_t length, bool restore)
+{
+	struct uffdio_writeprotect arg = { .range = { start, length } };
+
+	if (hold == HOLD_GUARD) {
+		guard_end(threads, restore);
+	} else if (restore) {
+		ioctl(s->uffd, UFFDIO_WRITEPROTECT, &arg);
+		unwatch(s, start, length);
+	} else {
+		wake(s, start, length);
+	}
+}
+
+/* Who writes is held, the copy is made elsewhere (spare) and takes the place. */
+static bool replace_held(struct switcher *s, enum hold hold, const struct threads *threads,
+			 uint64_t start, uint64_t length, uint64_t offset, int prot, uint64_t spare)
+{
+	bool replaced;
+
+	if (!protect(s, hold, start, length, prot))
+		return false;
+	replaced = fill_memory(s, spare, offset, length) && !mprotect(at(spare), length, prot) &&
+		   mremap(at(spare), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at(start)) !=
+			   MAP_FAILED;
+	unprotect(s, hold, threads, start, length, !replaced);
+	return replaced;
 }
 
 /* Nothing holds the others: a private mapping of the file takes the place, at once and with the same bytes, and its pages
@@ -408,29 +472,32 @@ static bool detach(struct switcher *s, uint64_t start, uint64_t length, uint64_t
 }
 
 void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
-		       bool alone)
+		       const struct threads *threads)
 {
 	uint64_t length = end - start, done = 0;
-	bool hold = !alone && s->holds_all;
 	uint8_t *spare = MAP_FAILED;
 
 	/* One for all chunks: they are one mapping in the end. */
-	if (hold)
+	if (!threads->alone)
 		spare = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			     0);
 	while (done < length) {
 		uint64_t part = length - done < SWITCH_CHUNK ? length - done : SWITCH_CHUNK;
 		uint64_t place = start + done, from = offset + done;
+		bool replaced = false;
+		enum hold hold;
 
 		crash_point(SHARE_RETURNING);
-
-		bool replaced = alone ? replace(s, place, part, from, prot) :
-					spare != MAP_FAILED &&
-						replace_held(s, place, part, from, prot,
-							     (uint64_t)(uintptr_t)spare + done);
-
-		if (hold && spare != MAP_FAILED && !replaced)
-			munmap(spare + done, part);
+		if (threads->alone) {
+			replaced = replace(s, place, part, from, prot);
+		} else if (spare != MAP_FAILED) {
+			hold = choose_hold(s, threads, place, place + part);
+			replaced = hold != HOLD_NOTHING &&
+				   replace_held(s, hold, threads, place, part, from, prot,
+						(uint64_t)(uintptr_t)spare + done);
+			if (!replaced)
+				munmap(spare + done, part);
+		}
 		if (replaced || detach(s, place, part, from, prot)) {
 			crash_point(SHARE_RETURNED);
 			empty_file(s, from, part);

@@ -6,8 +6,9 @@
  *
  * To the file: userfaultfd holds whoever touches the range, the pages move away (UFFDIO_MOVE, which refuses those that
  * a device or the kernel has pinned, that are locked or protected by a key), are copied, and the file is mapped over
- * them. A userfaultfd that holds only user mode would let another thread's system calls fail with EFAULT, so it is used
- * only in a process without other threads; there it is not needed but for the pins.
+ * them. What an ordinary user gets is a userfaultfd that holds only user mode, or none, and then a guard (nic/guard.h): a
+ * system call of another thread would fail with EFAULT. So these are used only while the others sleep in calls that have
+ * nothing to do with the range; what is held is who wakes up just then.
  *
  * Who calls has all signals blocked, and the range holds nothing that this file, or a handler, touches: no stack of ours,
  * no variable, nothing from the allocator during the switch.
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 #include "nic/layout.h"
+#include "nic/threads.h"
 
 #define SWITCH_CHUNK (16u << 20) /* bytes: what exists twice at most */
 
@@ -38,17 +40,17 @@ void switch_destroy(struct switcher *s);
 void switch_close(struct switcher *s);
 
 /*
- * Private anonymous memory [start, end), whole pages of one mapping of protection prot, becomes shared. alone: no other
- * thread runs but the helper, which touches nothing there. NIC_MAPPED, or why not all; *done tells how far it came.
+ * Private memory [start, end), whole pages of one mapping of protection prot, becomes shared. threads: as seen just now.
+ * NIC_MAPPED, or why not all; *done tells how far it came.
  */
 enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t end, int prot,
-				   bool alone, uint64_t *done);
+				   const struct threads *threads, uint64_t *done);
 
 /*
  * And back: [start, end) is a mapping of the pages file from offset on, whose pages are freed. Without a way to hold other
  * threads it becomes a private mapping of the file, each page of it copied.
  */
 void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
-		       bool alone);
+		       const struct threads *threads);
 
 #endif

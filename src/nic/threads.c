@@ -3,7 +3,12 @@
 #include "nic/threads.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +19,9 @@
 
 #define LOOKS	   10
 #define LOOK_AGAIN 100000 /* ns */
+
+/* Others whose sleep is looked at: each costs some microseconds. */
+#define SLEEPERS 64
 
 /* The kernel's list of robust futexes begins in the control block; 0 when the thread has none, which one
  * that is just starting may soon have. */
@@ -51,7 +59,7 @@ bool threads_look(struct threads *threads, pid_t helper)
 	struct dirent *entry;
 	bool done = dir;
 
-	*threads = (struct threads){ .alone = true };
+	*threads = (struct threads){ .alone = true, .helper = helper };
 	while (done && (entry = readdir(dir))) {
 		pid_t tid = atoi(entry->d_name);
 		uint64_t block = tid ? block_of(tid) : 0;
@@ -75,6 +83,124 @@ void threads_forget(struct threads *threads)
 {
 	free(threads->blocks);
 	*threads = (struct threads){ 0 };
+}
+
+/* What a thread may sleep in, and where that call writes: at the pointers among its arguments (one bit each), so many bytes,
+ * times another argument if one tells the number. */
+#define POINTER(n) (1u << (n))
+#define NO_COUNT   (-1)
+static const struct sleep_call {
+	long number;
+	unsigned pointers;
+	int count;
+	uint64_t bytes;
+} sleep_calls[] = {
+#ifdef SYS_poll
+	{ SYS_poll, POINTER(0), 1, 8 },
+	{ SYS_select, POINTER(1) | POINTER(2) | POINTER(3) | POINTER(4), NO_COUNT, 128 },
+	{ SYS_epoll_wait, POINTER(1), 2, 16 },
+	{ SYS_pause, 0, NO_COUNT, 0 },
+#endif
+	{ SYS_ppoll, POINTER(0), 1, 8 },
+	{ SYS_ppoll, POINTER(2), NO_COUNT, 16 },
+	{ SYS_pselect6, POINTER(1) | POINTER(2) | POINTER(3) | POINTER(4), NO_COUNT, 128 },
+	{ SYS_epoll_pwait, POINTER(1), 2, 16 },
+	{ SYS_futex, POINTER(0) | POINTER(4), NO_COUNT, 8 },
+	{ SYS_nanosleep, POINTER(1), NO_COUNT, 16 },
+	{ SYS_clock_nanosleep, POINTER(3), NO_COUNT, 16 },
+	{ SYS_read, POINTER(1), 2, 1 },
+	{ SYS_pread64, POINTER(1), 2, 1 },
+	{ SYS_recvfrom, POINTER(1), 2, 1 },
+	{ SYS_recvfrom, POINTER(4) | POINTER(5), NO_COUNT, 128 },
+	{ SYS_accept, POINTER(1) | POINTER(2), NO_COUNT, 128 },
+	{ SYS_accept4, POINTER(1) | POINTER(2), NO_COUNT, 128 },
+	{ SYS_wait4, POINTER(1) | POINTER(3), NO_COUNT, 256 },
+	{ SYS_waitid, POINTER(2) | POINTER(4), NO_COUNT, 256 },
+	{ SYS_rt_sigtimedwait, POINTER(1), NO_COUNT, 128 },
+	{ SYS_rt_sigsuspend, 0, NO_COUNT, 0 },
+	{ SYS_write, 0, NO_COUNT, 0 },
+	{ SYS_pwrite64, 0, NO_COUNT, 0 },
+	{ SYS_writev, 0, NO_COUNT, 0 },
+	{ SYS_sendto, 0, NO_COUNT, 0 },
+	{ SYS_sendmsg, 0, NO_COUNT, 0 },
+};
+#define ARGUMENTS 6
+
+static bool writes_to(const struct sleep_call *call, const uint64_t *arguments, uint64_t start,
+		      uint64_t end)
+{
+	uint64_t count = call->count == NO_COUNT ? 1 : arguments[call->count];
+
+	for (int i = 0; i < ARGUMENTS; i++) {
+		if (call->pointers & POINTER(i) && arguments[i] < end &&
+		    (arguments[i] >= start || start - arguments[i] < count * call->bytes))
+			return true;
+	}
+	return false;
+}
+
+/* A file of a thread's directory in /proc, as text. */
+static bool read_of(const char *tid, const char *name, char *text, size_t size)
+{
+	char path[64];
+	int fd;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%.20s/%s", tid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, size - 1);
+	close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	return n > 0;
+}
+
+static bool sleeps(const char *tid, uint64_t start, uint64_t end)
+{
+	uint64_t arguments[ARGUMENTS], blocked;
+	bool known = false;
+	const char *mask;
+	char text[4096];
+	long number;
+
+	/* Of one that runs this says just that; of one in a fault it has no arguments. */
+	if (!read_of(tid, "syscall", text, sizeof(text)) ||
+	    sscanf(text, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
+		   &number, &arguments[0], &arguments[1], &arguments[2], &arguments[3],
+		   &arguments[4], &arguments[5]) != 1 + ARGUMENTS)
+		return false;
+	for (size_t i = 0; i < sizeof(sleep_calls) / sizeof(sleep_calls[0]); i++) {
+		if (sleep_calls[i].number != number)
+			continue;
+		if (writes_to(&sleep_calls[i], arguments, start, end))
+			return false;
+		known = true;
+	}
+	if (!known || !read_of(tid, "status", text, sizeof(text)))
+		return false;
+	mask = strstr(text, "\nSigBlk:");
+	return mask && sscanf(mask, "\nSigBlk: %" SCNx64, &blocked) == 1 &&
+	       !(blocked >> (SIGSEGV - 1) & 1);
+}
+
+bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end)
+{
+	DIR *dir = opendir("/proc/self/task");
+	pid_t self = (pid_t)syscall(SYS_gettid);
+	struct dirent *entry;
+	bool all = dir;
+	int sleepers = 0;
+
+	while (all && (entry = readdir(dir))) {
+		pid_t tid = atoi(entry->d_name);
+
+		if (tid && tid != self && tid != threads->helper)
+			all = sleepers++ < SLEEPERS && sleeps(entry->d_name, start, end);
+	}
+	if (dir)
+		closedir(dir);
+	return all;
 }
 
 bool threads_own(const struct threads *threads, const struct vma *vma, uint64_t addr,

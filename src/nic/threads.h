@@ -18,6 +18,7 @@ struct thread_block {
 
 struct threads {
 	bool alone; /* nobody but the caller and the helper */
+	pid_t helper;
 	struct thread_block *blocks;
 	size_t count;
 };
@@ -25,6 +26,13 @@ struct threads {
 /* False when it cannot be found out. End with threads_forget(). */
 bool threads_look(struct threads *threads, pid_t helper);
 void threads_forget(struct threads *threads);
+
+/*
+ * Whether all others are asleep, in system calls that write nothing to [start, end) when they wake up, and none has SIGSEGV
+ * blocked: then whoever wakes up now and writes there can be held by a handler of that signal (nic/guard.h). False where it
+ * cannot be found out. Allocates.
+ */
+bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end);
 
 /* The first part of a mapping that ends after addr and is a thread's own: stack, control block. False when there is
  * none. */

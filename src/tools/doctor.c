@@ -409,11 +409,11 @@ static void check_userfaultfd(struct patient *patient)
 		       "works: registered memory is shared with peers");
 	else if (switcher.uffd >= 0)
 		report(patient, NOTE, "userfaultfd", "sysctl vm.unprivileged_userfaultfd=1",
-		       "not for system calls: programs with several threads keep their memory, and the kernel copies");
+		       "not for system calls: memory that is registered while other threads run is copied by the kernel");
 	else
 		report(patient, NOTE, "userfaultfd",
 		       "needs Linux 6.8, and a container that allows userfaultfd",
-		       "refused or too old: programs with several threads keep their memory, and the kernel copies");
+		       "refused or too old: memory that is registered while other threads run is copied by the kernel");
 	switch_destroy(&switcher);
 }
 

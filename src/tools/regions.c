@@ -27,7 +27,7 @@ const char *regions_reason(enum nic_unmapped reason)
 		[NIC_UNMAPPED_KNOWN] = "also in an earlier region, in which it was not mapped",
 		[NIC_UNMAPPED_SPLIT] = "mapped in several pieces, of which one counts",
 		[NIC_UNMAPPED_THREADS] =
-			"the process had other threads, and may not use userfaultfd",
+			"other threads of the process ran, and nothing held them (userfaultfd)",
 		[NIC_UNMAPPED_PINNED] = "a device or the kernel used the memory",
 		[NIC_UNMAPPED_LIMIT] = "too many mappings (vm.max_map_count)",
 		[NIC_UNMAPPED_MEMORY] = "not enough memory",

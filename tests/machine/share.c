@@ -9,6 +9,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -96,6 +97,9 @@ struct writer {
 	_Atomic uint64_t *common;
 	_Atomic bool stop;
 	uint64_t rounds;
+	/* Of one that sleeps in between: a page that it runs into, and how often it was let in. */
+	volatile uint8_t *unreadable;
+	_Atomic uint64_t faults;
 };
 
 static void *write_all(void *arg)
@@ -325,6 +329,49 @@ static void overlapping(void)
 		CHECK(!is_shared(memory + i * PAGE));
 }
 
+/* Threads that register parts of the same memory: while one's pages are being switched they are there for the other. */
+struct registrar {
+	pthread_t thread;
+	struct ibv_pd *pd;
+	uint8_t *memory;
+	size_t bytes;
+	uint64_t until; /* ms */
+};
+
+static void *register_again(void *arg)
+{
+	const struct registrar *registrar = arg;
+
+	while (now_ms() < registrar->until)
+		CHECK_EQUAL(
+			ibv_dereg_mr(enroll(registrar->pd, registrar->memory, registrar->bytes)),
+			0);
+	return NULL;
+}
+
+static void registering_in_threads(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	struct registrar registrars[3];
+
+	memset(memory, 5, BYTES);
+	for (unsigned i = 0; i < 3; i++) {
+		registrars[i] = (struct registrar){ .pd = pd,
+						    .memory = memory + i * PAGE,
+						    .bytes = BYTES >> i,
+						    .until = now_ms() + 4000 };
+		CHECK_EQUAL(pthread_create(&registrars[i].thread, NULL, register_again,
+					   &registrars[i]),
+			    0);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		pthread_join(registrars[i].thread, NULL);
+	for (unsigned i = 0; i < BYTES; i++)
+		CHECK_EQUAL(memory[i], 5);
+	CHECK(!is_shared(memory));
+}
+
 /* What the program does to memory that was registered once. */
 static void afterwards(void)
 {
@@ -512,13 +559,19 @@ static void reading_directly(void)
 	printf("shared in %u of 200 rounds\n", shared);
 }
 
-static void refuse_userfaultfd(void)
+/* An ordinary user has a userfaultfd for user mode, or none. */
+static void be_ordinary(void)
 {
 	if (geteuid() == 0)
-		CHECK_EQUAL(seteuid(65534), 0); /* /dev/userfaultfd */
-	refuse_call(SYS_userfaultfd, 0, EPERM);
+		CHECK_EQUAL(seteuid(65534), 0);
 	/* What a change of users takes away. */
 	CHECK_EQUAL(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+}
+
+static void refuse_userfaultfd(void)
+{
+	be_ordinary(); /* for /dev/userfaultfd */
+	refuse_call(SYS_userfaultfd, 0, EPERM);
 }
 
 /* Where nothing holds other threads: a process without any still shares. */
@@ -542,6 +595,159 @@ static void without_userfaultfd(void)
 		CHECK_EQUAL(ibv_dereg_mr(other), 0);
 	}
 	stop_writers(writers);
+}
+
+/* Threads that sleep and wake up now and then: their memory is shared all the same, and they lose nothing. */
+static void *write_and_sleep(void *arg)
+{
+	struct writer *writer = arg;
+	uint64_t fault = 0;
+
+	while (!atomic_load(&writer->stop)) {
+		writer->rounds++;
+		for (unsigned i = 0; i < PAGES; i++) {
+			_Atomic uint64_t *word = &writer->words[i * PAGE / sizeof(uint64_t)];
+
+			CHECK_EQUAL(atomic_load_explicit(word, memory_order_relaxed),
+				    writer->rounds - 1);
+			atomic_store_explicit(word, writer->rounds, memory_order_relaxed);
+		}
+		atomic_fetch_add_explicit(writer->common, 1, memory_order_relaxed);
+		if (writer->unreadable) {
+			fault = atomic_load(&writer->faults);
+			*writer->unreadable = 1;
+			CHECK_EQUAL(atomic_load(&writer->faults), fault + 1);
+			CHECK_EQUAL(mprotect((void *)writer->unreadable, PAGE, PROT_NONE), 0);
+		}
+		usleep(200 + (unsigned)writer->rounds * 37 % 1500);
+	}
+	return NULL;
+}
+
+static struct writer sleepers[WRITERS];
+
+/* The program's own: whoever runs into its own page is let in. */
+static void let_in(int signal, siginfo_t *info, void *context)
+{
+	(void)signal;
+	(void)context;
+	for (unsigned i = 0; i < WRITERS; i++) {
+		if (info->si_addr == sleepers[i].unreadable) {
+			atomic_fetch_add(&sleepers[i].faults, 1);
+			if (!mprotect(info->si_addr, PAGE, PROT_READ | PROT_WRITE))
+				return;
+		}
+	}
+	_exit(1);
+}
+
+static void store_between_sleeps(bool faulting)
+{
+	struct sigaction own = { .sa_sigaction = let_in, .sa_flags = SA_SIGINFO }, after;
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	_Atomic uint64_t *words = (_Atomic uint64_t *)memory;
+	unsigned shared = 0, rounds = 0;
+
+	CHECK_EQUAL(sigaction(SIGSEGV, &own, NULL), 0);
+	for (unsigned i = 0; i < WRITERS; i++) {
+		sleepers[i] = (struct writer){
+			.words = &words[i + 1],
+			.common = &words[WRITERS + 1],
+			.unreadable = faulting ? mmap(NULL, PAGE, PROT_NONE,
+						      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) :
+						 NULL,
+		};
+		CHECK_EQUAL(pthread_create(&sleepers[i].thread, NULL, write_and_sleep,
+					   &sleepers[i]),
+			    0);
+	}
+	for (uint64_t end = now_ms() + 5000; now_ms() < end; rounds++) {
+		struct ibv_mr *mr = enroll(pd, memory, BYTES);
+
+		if (rounds % 16 == 0)
+			shared += is_shared(memory);
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	}
+	stop_writers(sleepers);
+	printf("shared in %u of %u looks\n", shared, rounds / 16);
+	CHECK(shared);
+	CHECK_EQUAL(sigaction(SIGSEGV, NULL, &after), 0);
+	CHECK(after.sa_sigaction == let_in);
+}
+
+static void sleeping(void)
+{
+	be_ordinary();
+	store_between_sleeps(false);
+}
+
+static void sleeping_without_userfaultfd(void)
+{
+	refuse_userfaultfd();
+	store_between_sleeps(false);
+}
+
+static void faulting_without_userfaultfd(void)
+{
+	refuse_userfaultfd();
+	store_between_sleeps(true);
+}
+
+/* Who sleeps in a call that will write to the memory, or could not be held when it wakes up, leaves it private. */
+struct sleeper {
+	pthread_t thread;
+	int pipe[2];
+	uint8_t *to;
+	bool blocks;
+};
+
+static void *sleep_in_read(void *arg)
+{
+	struct sleeper *sleeper = arg;
+	sigset_t faults;
+
+	sigemptyset(&faults);
+	sigaddset(&faults, SIGSEGV);
+	if (sleeper->blocks)
+		pthread_sigmask(SIG_BLOCK, &faults, NULL);
+	CHECK_EQUAL(read(sleeper->pipe[0], sleeper->to, 2 * PAGE), 1);
+	return NULL;
+}
+
+/* Whether memory is shared that is registered while a thread sleeps so. */
+static bool shares_beside(struct ibv_pd *pd, uint8_t *memory, uint8_t *to, bool blocks)
+{
+	struct sleeper sleeper = { .to = to, .blocks = blocks };
+	struct ibv_mr *mr;
+	bool shared;
+
+	CHECK_EQUAL(pipe(sleeper.pipe), 0);
+	CHECK_EQUAL(pthread_create(&sleeper.thread, NULL, sleep_in_read, &sleeper), 0);
+	usleep(50000); /* there is no event: it sleeps */
+	mr = enroll(pd, memory, BYTES);
+	shared = is_shared(memory);
+	CHECK_EQUAL(write(sleeper.pipe[1], "!", 1), 1);
+	pthread_join(sleeper.thread, NULL);
+	CHECK_EQUAL(*to, '!');
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	close(sleeper.pipe[0]);
+	close(sleeper.pipe[1]);
+	return shared;
+}
+
+static void sleeping_in_calls(void)
+{
+	refuse_userfaultfd();
+
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES), *elsewhere = get_pages(BYTES);
+
+	CHECK(shares_beside(pd, memory, elsewhere, false));
+	CHECK(!shares_beside(pd, memory, elsewhere, true));
+	CHECK(!shares_beside(pd, memory, memory + PAGE, false));
+	/* It begins before the region and reaches into it. */
+	CHECK(!shares_beside(pd, memory + PAGE, memory, false));
 }
 
 /* Atomics on a word that two regions cover, of which one has it mapped and the other has a longer run elsewhere. */
@@ -751,12 +957,17 @@ int main(int argc, char **argv)
 		{ "thirty_thousand_scattered_regions", scattered },
 		{ "scattered_regions_without_query", scattered_without_query },
 		{ "overlapping_regions", overlapping },
+		{ "registering_in_threads", registering_in_threads },
 		{ "memory_used_afterwards", afterwards },
 		{ "memory_changed_meanwhile", meanwhile },
 		{ "untouched_pages_stay_so", untouched },
 		{ "fork_beside_writers", forking },
 		{ "direct_reads_while_registering", reading_directly },
 		{ "without_userfaultfd", without_userfaultfd },
+		{ "threads_that_sleep", sleeping },
+		{ "threads_that_sleep_without_userfaultfd", sleeping_without_userfaultfd },
+		{ "faults_of_the_program_meanwhile", faulting_without_userfaultfd },
+		{ "threads_that_sleep_in_calls", sleeping_in_calls },
 		{ "registering_at_once", at_once },
 		{ "atomics_by_overlapping_regions", adding },
 		{ "message_across_windows", across_windows },

@@ -47,9 +47,14 @@ static uint32_t word_index(uint64_t word)
 	return word >> 15 & 0xffff;
 }
 
+static struct seg_cq_entry *ring_entry(struct seg_cq_ring *ring, uint64_t position)
+{
+	return &ring->entries[position & ((1ull << ring->log2) - 1)];
+}
+
 static _Atomic uint64_t *ring_word(struct seg_cq_ring *ring, uint64_t position)
 {
-	return &ring->words[position & ((1ull << ring->log2) - 1)];
+	return &ring_entry(ring, position)->word;
 }
 
 static uint64_t ring_lap(const struct seg_cq_ring *ring, uint64_t position)
@@ -67,10 +72,18 @@ static void help_tail(struct seg_cq_ring *ring, uint64_t position)
 	atomic_compare_exchange_strong(&ring->tail, &position, position + 1);
 }
 
-/* Publishes `ref` of any lap in the chain of rings that starts at *ring. False when the CQ is
- * full. */
-static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum nic_ref_kind kind,
-			 uint32_t index, uint32_t slot)
+/* Turns a free entry into a published one, as a whole. A full barrier. */
+static bool entry_publish(struct seg_cq_entry *entry, uint64_t free, uint64_t word, uint64_t brief)
+{
+	unsigned __int128 both = (unsigned __int128)brief << 64 | word;
+
+	return __sync_bool_compare_and_swap((unsigned __int128 *)entry, (unsigned __int128)free,
+					    both);
+}
+
+/* Publishes a reference in the chain of rings that starts at *ring. False when the CQ is full. */
+static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring,
+			 const struct cq_reference *ref)
 {
 	for (;;) {
 		uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
@@ -90,9 +103,10 @@ static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, enum
 			}
 			crash_point(CQ_PUBLISHING);
 			/* seq_cst: pairs with the arming store; see fire(). */
-			if (atomic_compare_exchange_strong(ring_word(ring, tail), &word,
-							   make_word(ring_lap(ring, tail), kind,
-								     index, slot))) {
+			if (entry_publish(ring_entry(ring, tail), expected,
+					  make_word(ring_lap(ring, tail), ref->kind, ref->index,
+						    ref->slot),
+					  ref->brief)) {
 				crash_point(CQ_PUBLISHED);
 				help_tail(ring, tail);
 				return true;
@@ -125,8 +139,8 @@ static bool fire(struct seg_cq *cq, bool solicited)
 	return arm == NIC_ARM_FIRED;
 }
 
-enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref_kind kind,
-			   uint32_t object, uint32_t slot, bool solicited)
+enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, const struct cq_reference *ref,
+			   bool solicited)
 {
 	struct seg_cq *cq = &seg->cqs[index];
 	uint64_t ring = atomic_load_explicit(&cq->ring, memory_order_acquire);
@@ -134,7 +148,7 @@ enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref
 	if (!ring) /* destroyed since we looked: nobody waits for this */
 		return CQ_PUBLISHED;
 	if (atomic_load_explicit(&cq->error, memory_order_relaxed) ||
-	    !ring_publish(seg, seg_at(seg, ring), kind, object, slot)) {
+	    !ring_publish(seg, seg_at(seg, ring), ref)) {
 		atomic_store(&cq->error, 1);
 		atomic_fetch_add(&cq->overflows, 1);
 		counter_add(&seg->counters.cq_overflows, 1);
@@ -145,7 +159,7 @@ enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, enum nic_ref
 
 static uint64_t ring_length(uint32_t log2)
 {
-	return sizeof(struct seg_cq_ring) + (sizeof(uint64_t) << log2);
+	return sizeof(struct seg_cq_ring) + (sizeof(struct seg_cq_entry) << log2);
 }
 
 /* A ring of at least cqe completions. */
@@ -234,35 +248,52 @@ int nic_cq_destroy(struct nic_cq *cq)
 	return 0;
 }
 
-/* The WQE that a word refers to; NULL if its queue is gone or the reference is that of a taker who
- * came too late. */
-static struct nic_cqe *dereference(struct nic *nic, uint64_t word)
+/* The queue that a reference to a receive is about. */
+static struct nic_rq *receive_queue(struct nic *nic, uint64_t word)
 {
-	uint32_t index = word_index(word), slot = word & SLOT_MASK;
+	if (word_kind(word) == NIC_REF_RQ) {
+		struct nic_qp *qp = table_get(&nic->qps, word_index(word));
 
-	switch (word_kind(word)) {
-	case NIC_REF_SQ: {
-		struct nic_qp *qp = table_get(&nic->qps, index);
+		return qp ? &qp->rq : NULL;
+	}
+	struct nic_srq *srq = table_get(&nic->srqs, word_index(word));
 
-		return qp ? &qp_swqe(qp, slot)->cqe : NULL;
-	}
-	case NIC_REF_RQ: {
-		struct nic_qp *qp = table_get(&nic->qps, index);
+	return srq ? &srq->rq : NULL;
+}
 
-		return qp && nic_rq_is_completed(&qp->rq, slot) ?
-			       &rq_wqe(nic->seg, qp->rq.shared, slot)->cqe :
-			       NULL;
-	}
-	case NIC_REF_SRQ: {
-		struct nic_srq *srq = table_get(&nic->srqs, index);
+/* The completion that an entry brings, in its WQE or, until the next look, in cq->brief; NULL if its queue is gone or the
+ * reference is that of a taker who came too late. Ring lock held. */
+static const struct nic_cqe *read_entry(struct nic_cq *cq, const struct seg_cq_entry *entry,
+					uint64_t word)
+{
+	struct nic *nic = cq->nic;
+	uint32_t slot = word & SLOT_MASK;
+	uint64_t brief = entry->brief, wr_id;
+	const struct nic_cqe *cqe;
 
-		return srq && nic_rq_is_completed(&srq->rq, slot) ?
-			       &rq_wqe(nic->seg, srq->rq.shared, slot)->cqe :
-			       NULL;
+	if (word_kind(word) == NIC_REF_SQ) {
+		struct nic_qp *qp = table_get(&nic->qps, word_index(word));
+
+		if (!qp)
+			return NULL;
+		cqe = &qp_swqe(qp, slot)->cqe;
+		wr_id = qp_swqe(qp, slot)->wr_id;
+	} else {
+		struct nic_rq *rq = receive_queue(nic, word);
+
+		if (!rq || !nic_rq_is_completed(rq, slot, brief))
+			return NULL;
+		cqe = &rq_wqe(nic->seg, rq->shared, slot)->cqe;
+		wr_id = rq_wqe(nic->seg, rq->shared, slot)->wr_id;
 	}
-	default:
-		return NULL;
-	}
+	if (!brief)
+		return cqe;
+	/* The other fields stay 0. */
+	cq->brief.wr_id = wr_id;
+	cq->brief.opcode = (uint32_t)(brief >> 56);
+	cq->brief.qp_num = brief >> 32 & 0xffffff;
+	cq->brief.byte_len = (uint32_t)brief;
+	return &cq->brief;
 }
 
 static void give_back(struct nic *nic, uint64_t word)
@@ -290,7 +321,8 @@ static void give_back(struct nic *nic, uint64_t word)
 
 static void advance(struct nic_cq *cq)
 {
-	/* Release: the next publisher into this word finds the WQE given back by then. */
+	ring_entry(cq->ring, cq->head)->brief = 0;
+	/* Release: the next publisher into this entry finds the WQE given back by then. */
 	atomic_store_explicit(ring_word(cq->ring, cq->head),
 			      free_word(cq->ring, cq->head + (1ull << cq->ring->log2)),
 			      memory_order_release);
@@ -308,14 +340,14 @@ void nic_cq_begin(struct nic_cq *cq)
 static const struct nic_cqe *next_cqe(struct nic_cq *cq, uint64_t *word_of)
 {
 	for (;;) {
-		uint64_t word =
-			atomic_load_explicit(ring_word(cq->ring, cq->head), memory_order_acquire);
+		const struct seg_cq_entry *entry = ring_entry(cq->ring, cq->head);
+		uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
 		const struct nic_cqe *cqe;
 
 		*word_of = word;
 		if (word_lap(word) != ring_lap(cq->ring, cq->head))
 			return NULL;
-		if (word_kind(word) != NIC_REF_EMPTY && (cqe = dereference(cq->nic, word)))
+		if (word_kind(word) != NIC_REF_EMPTY && (cqe = read_entry(cq, entry, word)))
 			return cqe;
 		if (word == free_word(cq->ring, cq->head))
 			return NULL;
@@ -423,15 +455,15 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 
 /* Calls visit for each queued word, in order; ring lock held. */
 static void for_each_word(struct nic_cq *cq,
-			  void (*visit)(_Atomic uint64_t *word, uint64_t value, void *arg),
+			  void (*visit)(struct seg_cq_entry *entry, uint64_t word, void *arg),
 			  void *arg)
 {
 	struct seg_cq_ring *ring = cq->ring;
 	uint64_t position = cq->head;
 
 	for (;;) {
-		_Atomic uint64_t *at = ring_word(ring, position);
-		uint64_t word = atomic_load_explicit(at, memory_order_acquire);
+		struct seg_cq_entry *entry = ring_entry(ring, position);
+		uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
 
 		if (word_lap(word) != ring_lap(ring, position) || word == free_word(ring, position))
 			return;
@@ -440,20 +472,20 @@ static void for_each_word(struct nic_cq *cq,
 			position = 0;
 			continue;
 		}
-		visit(at, word, arg);
+		visit(entry, word, arg);
 		position++;
 	}
 }
 
 struct of_queue {
-	struct nic *nic;
+	struct nic_cq *cq;
 	enum nic_ref_kind kind;
 	uint32_t index;
 	uint32_t qpn;  /* NIC_REF_SRQ: whose completions */
 	uint8_t *seen; /* NULL: take them away */
 };
 
-static void of_queue(_Atomic uint64_t *at, uint64_t word, void *arg)
+static void of_queue(struct seg_cq_entry *entry, uint64_t word, void *arg)
 {
 	struct of_queue *match = arg;
 
@@ -464,20 +496,24 @@ static void of_queue(_Atomic uint64_t *at, uint64_t word, void *arg)
 		return;
 	}
 	if (match->kind == NIC_REF_SRQ) {
-		const struct nic_cqe *cqe = dereference(match->nic, word);
+		const struct nic_cqe *cqe = read_entry(match->cq, entry, word);
 
 		if (cqe && cqe->qp_num != match->qpn)
 			return;
 		if (cqe)
-			give_back(match->nic, word);
+			give_back(match->cq->nic, word);
+	} else if (match->kind == NIC_REF_RQ && entry->brief) {
+		struct nic_qp *qp = table_get(&match->cq->nic->qps, match->index);
+
+		nic_rq_published(&qp->rq, word & SLOT_MASK);
 	}
-	atomic_store_explicit(at, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID),
+	atomic_store_explicit(&entry->word, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID),
 			      memory_order_release);
 }
 
 void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t qpn)
 {
-	struct of_queue match = { .nic = cq->nic, .kind = kind, .index = index, .qpn = qpn };
+	struct of_queue match = { .cq = cq, .kind = kind, .index = index, .qpn = qpn };
 
 	nic_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
@@ -486,16 +522,16 @@ void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, ui
 
 void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen)
 {
-	struct of_queue match = { .kind = kind, .index = index, .seen = seen };
+	struct of_queue match = { .cq = cq, .kind = kind, .index = index, .seen = seen };
 
 	nic_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
 	nic_unlock(&cq->ring_lock);
 }
 
-static void count_word(_Atomic uint64_t *at, uint64_t word, void *arg)
+static void count_word(struct seg_cq_entry *entry, uint64_t word, void *arg)
 {
-	(void)at;
+	(void)entry;
 	*(uint32_t *)arg += word_kind(word) != NIC_REF_EMPTY;
 }
 
@@ -553,8 +589,7 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 	return error;
 }
 
-enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index,
-			       uint32_t slot, bool solicited)
+enum cq_publish nic_cq_publish(struct nic_cq *cq, const struct cq_reference *ref, bool solicited)
 {
 	struct nic *nic = cq->nic;
 	struct target self = target_self(nic);
@@ -563,7 +598,7 @@ enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32
 	/* A resize frees the old ring when no visit is left. */
 	while (!(visit = visit_enter(nic, nic->seg)))
 		sched_yield();
-	enum cq_publish result = cq_publish(nic->seg, cq->index, kind, index, slot, solicited);
+	enum cq_publish result = cq_publish(nic->seg, cq->index, ref, solicited);
 
 	visit_leave(visit);
 	if (result == CQ_PUBLISHED_FIRED)

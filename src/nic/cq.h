@@ -25,6 +25,7 @@ struct nic_cq {
 	struct nic_lock ring_lock;
 	struct seg_cq_ring *ring; /* being consumed */
 	uint64_t head;		  /* next position in ring */
+	struct nic_cqe brief;	  /* the completion at head, if it is that */
 
 	struct nic_channel *channel;
 	struct list of_channel;
@@ -64,15 +65,32 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only);
  * their WQE back to the SRQ `index`; of the other kinds index is the QP's. */
 void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t qpn);
 
-/* Publishes a reference in CQ `index` of a segment, our own or, within a visit, another. solicited:
+/* What is published: whose WQE was completed and, where that is all, how. */
+struct cq_reference {
+	enum nic_ref_kind kind;
+	uint32_t index; /* of the QP or SRQ */
+	uint32_t slot;
+	uint64_t brief; /* see nic/layout.h; 0: the completion stands in the WQE */
+};
+
+/* Whether a completion in a CQ can be said in brief, and how: 0 if not. */
+static inline uint64_t cq_brief(const struct seg_cq *cq, const struct nic_cqe *cqe)
+{
+	if (cqe->status != IBV_WC_SUCCESS || cqe->wc_flags || cqe->sl ||
+	    atomic_load_explicit(&cq->timestamps, memory_order_relaxed))
+		return 0;
+	return (uint64_t)cqe->opcode << 56 | (uint64_t)cqe->qp_num << 32 | cqe->byte_len;
+}
+
+/* Publishes a reference in CQ `cq` of a segment, our own or, within a visit, another. solicited:
  * an event is due on NIC_ARM_SOLICITED too (solicited or unsuccessful). */
 enum cq_publish {
 	CQ_PUBLISHED,
 	CQ_PUBLISHED_FIRED, /* and the CQ was armed: tell its owner (nic/attention.h) */
 	CQ_OVERFLOW,	    /* lost: the CQ is in error; tell its owner */
 };
-enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, enum nic_ref_kind kind,
-			   uint32_t index, uint32_t slot, bool solicited);
+enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, const struct cq_reference *ref,
+			   bool solicited);
 
 /* The timestamp of a completion in a CQ, if it asks for one. */
 static inline uint64_t cq_timestamp(const struct seg_cq *cq)
@@ -81,8 +99,7 @@ static inline uint64_t cq_timestamp(const struct seg_cq *cq)
 }
 
 /* Owner: the same for our own CQ, outside of a visit; tells whom it concerns. */
-enum cq_publish nic_cq_publish(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index,
-			       uint32_t slot, bool solicited);
+enum cq_publish nic_cq_publish(struct nic_cq *cq, const struct cq_reference *ref, bool solicited);
 
 /* Owner, after a peer's death: who published last may not have lived to look whether the CQ is
  * armed. */

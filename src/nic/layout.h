@@ -26,7 +26,7 @@
 #include "observe/cause.h"
 #include "observe/counters.h"
 
-#define NIC_LAYOUT_VERSION 3
+#define NIC_LAYOUT_VERSION 4
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -50,8 +50,9 @@
 
 #define nic_aligned __attribute__((aligned(NIC_CACHE_LINE)))
 
-/* A completion, written by whoever completes the work request into the WQE that it completes,
- * before its reference is published in the CQ. Read by the CQ's consumer only. */
+/* A completion of which there is more to say than struct seg_cq_entry can: written by whoever completes the
+ * work request into the WQE that it completes, before its reference is published in the CQ. Read by the CQ's
+ * consumer only. */
 struct nic_cqe {
 	uint64_t wr_id;
 	uint64_t timestamp; /* CLOCK_REALTIME, ns; 0 in a CQ that does not ask for them */
@@ -176,18 +177,27 @@ struct seg_srq {
 };
 
 /*
- * A CQ ring: words of 64 bits.   lap 31 | kind 2 | object index 16 | slot 15     lap = position >>
- * log2, truncated EMPTY with the lap of position p: p can be published. Publishing is one CAS of
- * that word. The consumer turns a word into EMPTY of the next lap. A resize ends a ring with the
- * word MOVED at its tail (kind EMPTY, slot 0x7fff); the ring goes on in `next`.
+ * An entry of a CQ ring: a word and what it brings, published by one CAS of both.
+ *   word: lap 31 | kind 2 | object index 16 | slot 15     lap = position >> log2, truncated
+ * EMPTY with the lap of position p: p can be published. The consumer turns a word into EMPTY of the next
+ * lap. A resize ends a ring with the word MOVED at its tail (kind EMPTY, slot 0x7fff); the ring goes on in
+ * `next`.
+ *   brief: opcode 8 | QPN 24 | bytes 32
+ * All that there is to say about most completions, which spares a cache line on its way: success, nothing
+ * immediate, no timestamp, a service level of 0. 0, also in an EMPTY entry: it stands in the WQE.
  */
 enum nic_ref_kind { NIC_REF_EMPTY, NIC_REF_SQ, NIC_REF_RQ, NIC_REF_SRQ };
+
+struct seg_cq_entry {
+	_Alignas(16) _Atomic uint64_t word;
+	uint64_t brief; /* initiator: by the CAS; owner: 0 before it stores EMPTY (release) */
+};
 
 struct seg_cq_ring {
 	nic_aligned _Atomic uint64_t tail; /* hint, advanced by anyone past published words */
 	nic_aligned uint32_t log2;	   /* owner, before the ring can be reached */
 	_Atomic uint64_t next; /* owner: offset of the ring that follows, before MOVED is stored */
-	nic_aligned _Atomic uint64_t words[];
+	nic_aligned struct seg_cq_entry entries[];
 };
 
 /* seg_cq.arm */

@@ -98,17 +98,25 @@ static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status
 		if (!(wqe->send_flags & IBV_SEND_SIGNALED))
 			return;
 	}
-	wqe->cqe = (struct nic_cqe){
+
+	struct nic_cqe cqe = {
 		.wr_id = wqe->wr_id,
-		.timestamp = cq_timestamp(qp->send_cq->shared),
 		.status = status,
 		.opcode = completion_opcode(wqe->opcode),
 		.byte_len = (uint32_t)wqe->length,
 		.qp_num = qp->qpn,
 		.vendor_err = cause,
 	};
+	struct cq_reference ref = { .kind = NIC_REF_SQ,
+				    .index = qp->index,
+				    .slot = slot,
+				    .brief = cq_brief(qp->send_cq->shared, &cqe) };
 
-	nic_cq_publish(qp->send_cq, NIC_REF_SQ, qp->index, slot, status != IBV_WC_SUCCESS);
+	if (!ref.brief) {
+		cqe.timestamp = cq_timestamp(qp->send_cq->shared);
+		wqe->cqe = cqe;
+	}
+	nic_cq_publish(qp->send_cq, &ref, status != IBV_WC_SUCCESS);
 }
 
 /* A WQE failed: its completion, and what follows from it for the QP (specification 10.3.1: RC goes

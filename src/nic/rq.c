@@ -167,7 +167,9 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 		wqe->wr_id = wr->wr_id;
 		wqe->num_sge = (uint32_t)wr->num_sge;
 		wqe->room = 0;
-		wqe->cqe.reserved = 0;
+		/* Not if it is 0, so that nobody waits for a line that nobody needs. */
+		if (wqe->cqe.reserved)
+			wqe->cqe.reserved = 0;
 		for (uint32_t i = 0; i < wqe->num_sge; i++) {
 			wqe->sge[i] = wr->sg_list[i];
 			wqe->room += wr->sg_list[i].length;
@@ -195,10 +197,15 @@ void nic_rq_release(struct nic_rq *rq, uint32_t slot)
 	nic_unlock(&rq->lock);
 }
 
-bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot)
+bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot, bool brief)
 {
 	return slot < rq->max_wr && rq->slots[slot].posted &&
-	       rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved == COMPLETED;
+	       (brief || rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved == COMPLETED);
+}
+
+void nic_rq_published(struct nic_rq *rq, uint32_t slot)
+{
+	rq_wqe(rq->nic->seg, rq->shared, slot)->cqe.reserved = COMPLETED;
 }
 
 void nic_rq_reset(struct nic_rq *rq, uint32_t life, bool visited)

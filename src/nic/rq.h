@@ -46,8 +46,11 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 /* Gives a slot back when its completion was polled. */
 void nic_rq_release(struct nic_rq *rq, uint32_t slot);
 
-/* Whether a reference to the slot is a real one: it is posted and its CQE is written. */
-bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot);
+/* Whether a reference to the slot is a real one: it is posted, and its CQE is written or (brief) there is none. */
+bool nic_rq_is_completed(const struct nic_rq *rq, uint32_t slot, bool brief);
+
+/* A completion in brief is taken away: who took the slot has ended all the same, see nic_rq_reset(). */
+void nic_rq_published(struct nic_rq *rq, uint32_t slot);
 
 /* The QPN that took the slot; 0 when it is not posted, or posted and not taken. */
 uint32_t nic_rq_taker(struct nic_rq *rq, uint32_t slot);
@@ -90,7 +93,8 @@ void rq_done(struct nic_segment *seg, struct seg_rq *rq, uint64_t position);
 /* After a take: asks for the cache lines that one of the next will want, if slots go in order. */
 void rq_prefetch(struct nic_segment *seg, const struct seg_rq *rq, const struct rq_taken *taken);
 
-/* Writes the CQE of a WQE that was taken; wr_id is filled in. Publish it afterwards. */
+/* Writes the CQE of a WQE that was taken; wr_id is filled in. Publish it afterwards. What can be said in brief is
+ * published without. */
 void rq_complete(struct nic_rwqe *wqe, const struct nic_cqe *cqe);
 
 /* How many are available now; a moment later it may be another number. */

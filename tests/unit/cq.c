@@ -10,7 +10,8 @@
 
 #include "nic/visit.h"
 
-#define LAP_SHIFT 33 /* nic/layout.h */
+#define LAP_SHIFT 33	   /* nic/layout.h */
+#define QPN	  0xabcdef /* of the completions */
 
 /* Completions of receives of an SRQ: what an initiator publishes. */
 struct queue {
@@ -44,19 +45,31 @@ static void post(struct queue *q)
 	assert_int_equal(nic_srq_post(&q->srq, &wr, &bad), 0);
 }
 
-/* As an initiator does it. */
+static uint32_t length_of(uint64_t wr_id)
+{
+	return (uint32_t)wr_id * 3;
+}
+
+/* As an initiator does it: every second completion in brief. */
 static enum cq_publish publish(struct queue *q, bool solicited)
 {
-	const struct nic_cqe cqe = { .status = IBV_WC_SUCCESS };
+	struct nic_segment *seg = q->nic->seg;
+	const struct seg_rq *rq = &q->srq.shared->rq;
+	struct cq_reference ref = { .kind = NIC_REF_SRQ, .index = q->srq.index };
+	struct nic_cqe cqe = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV, .qp_num = QPN };
 	struct rq_taken taken;
-	struct seg_visit *visit = visit_enter(q->nic, q->nic->seg);
+	struct seg_visit *visit = visit_enter(q->nic, seg);
 
 	THREAD_CHECK(visit);
-	THREAD_CHECK(rq_take(q->nic->seg, &q->srq.shared->rq, 0, 1, 0, false, &taken) == RQ_TAKEN);
-	rq_complete(rq_wqe(q->nic->seg, &q->srq.shared->rq, taken.slot), &cqe);
+	THREAD_CHECK(rq_take(seg, &q->srq.shared->rq, 0, 1, 0, false, &taken) == RQ_TAKEN);
+	ref.slot = taken.slot;
+	cqe.byte_len = length_of(rq_wqe(seg, rq, taken.slot)->wr_id);
+	if (taken.position % 2)
+		ref.brief = cq_brief(q->cq.shared, &cqe);
+	else
+		rq_complete(rq_wqe(seg, rq, taken.slot), &cqe);
 
-	enum cq_publish result = cq_publish(q->nic->seg, q->cq.index, NIC_REF_SRQ, q->srq.index,
-					    taken.slot, solicited);
+	enum cq_publish result = cq_publish(seg, q->cq.index, &ref, solicited);
 
 	visit_leave(visit);
 	return result;
@@ -74,6 +87,10 @@ static void expect_polled(struct queue *q, uint64_t wr_id)
 
 	assert_int_equal(nic_cq_poll(&q->cq, 1, &wc), 1);
 	assert_int_equal(wc.wr_id, wr_id);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.opcode, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, length_of(wr_id));
+	assert_int_equal(wc.qp_num, QPN);
 }
 
 static void expect_empty(struct queue *q)
@@ -143,7 +160,8 @@ static void go_to(struct queue *q, uint64_t position)
 	uint64_t size = 1ull << ring->log2;
 
 	for (uint64_t p = position; p < position + size; p++)
-		atomic_store(&ring->words[p % size], (p >> ring->log2 & 0x7fffffff) << LAP_SHIFT);
+		atomic_store(&ring->entries[p % size].word, (p >> ring->log2 & 0x7fffffff)
+								    << LAP_SHIFT);
 	atomic_store(&ring->tail, position);
 	q->cq.head = position;
 }
@@ -307,6 +325,7 @@ static void race(void **state, bool resizing)
 		uint32_t p = (uint32_t)(cqe.wr_id >> 32);
 
 		assert_int_equal(cqe.wr_id & 0xffffffff, expected[p]);
+		assert_int_equal(cqe.byte_len, length_of(cqe.wr_id));
 		expected[p]++;
 		got++;
 		if ((uint32_t)q[p].posted < EACH)
@@ -405,7 +424,7 @@ static void forgetting_takes_only_one_queues_completions(void **state)
 		post(&b);
 		assert_int_equal(publish(&b, false), CQ_PUBLISHED);
 	}
-	nic_cq_forget(&a.cq, NIC_REF_SRQ, b.srq.index, 0);
+	nic_cq_forget(&a.cq, NIC_REF_SRQ, b.srq.index, QPN);
 	for (uint64_t i = 0; i < 3; i++)
 		expect_polled(&a, i);
 	expect_empty(&a);

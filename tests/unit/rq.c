@@ -264,11 +264,11 @@ static void reposted_receive_is_available_again_at_the_end(void **state)
 	for (uint64_t i = 0; i < 3; i++)
 		post(&q, i);
 	slot = expect_taken(&q, 0);
-	assert_false(nic_rq_is_completed(q.rq, slot));
+	assert_false(nic_rq_is_completed(q.rq, slot, false));
 	rq_complete(rq_wqe(q.nic->seg, q.shared, slot), &(struct nic_cqe){ 0 });
-	assert_true(nic_rq_is_completed(q.rq, slot));
+	assert_true(nic_rq_is_completed(q.rq, slot, false));
 	nic_rq_repost(q.rq, slot);
-	assert_false(nic_rq_is_completed(q.rq, slot));
+	assert_false(nic_rq_is_completed(q.rq, slot, false));
 	assert_int_equal(rq_available(q.shared), 3);
 	expect_taken(&q, 1);
 	expect_taken(&q, 2);
@@ -310,6 +310,25 @@ static void receive_of_another_life_is_not_taken(void **state)
 	close_queue(&q);
 }
 
+/* One that was completed in brief is not begun any more, though nothing was written into its WQE. */
+static void receive_published_in_brief_is_used_again_beside_a_visitor(void **state)
+{
+	struct queue q;
+	uint32_t slot;
+
+	open_queue(state, &q, 1, 0);
+	post(&q, 0);
+	slot = expect_taken(&q, 0);
+	assert_true(nic_rq_is_completed(q.rq, slot, true));
+	nic_rq_published(q.rq, slot);
+	nic_rq_reset(q.rq, 0, true);
+	assert_false(nic_rq_is_completed(q.rq, slot, true));
+	post(&q, 1);
+	assert_false(nic_rq_is_completed(q.rq, slot, false));
+	assert_int_equal(expect_taken(&q, 1), slot);
+	close_queue(&q);
+}
+
 /* A visitor took a receive and stands still: its completion may still be written, so the slot is
  * not used again. */
 static void begun_receive_is_kept_out_of_use_while_its_taker_stands_still(void **state)
@@ -333,7 +352,7 @@ static void begun_receive_is_kept_out_of_use_while_its_taker_stands_still(void *
 			assert_int_not_equal(slots[i], begun);
 		}
 		rq_complete(rq_wqe(q.nic->seg, q.shared, begun), &(struct nic_cqe){ 0 });
-		assert_false(nic_rq_is_completed(q.rq, begun));
+		assert_false(nic_rq_is_completed(q.rq, begun, true));
 		nic_rq_release(q.rq, slots[0]);
 		nic_rq_release(q.rq, slots[1]);
 	}
@@ -500,6 +519,7 @@ int main(void)
 		cmocka_unit_test(reset_forgets_all_and_starts_anew),
 		cmocka_unit_test(receive_of_another_life_is_not_taken),
 		cmocka_unit_test(begun_receive_is_kept_out_of_use_while_its_taker_stands_still),
+		cmocka_unit_test(receive_published_in_brief_is_used_again_beside_a_visitor),
 		cmocka_unit_test(in_order_taking_waits_for_the_one_before),
 		cmocka_unit_test(queue_of_nothing_is_full_and_empty),
 		cmocka_unit_test(two_takers_take_each_receive_once),

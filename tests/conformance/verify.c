@@ -42,7 +42,7 @@ static const struct argp_option option_table[] = {
 	{ "list", 'l', NULL, 0, "print the rows' names and stop", 0 },
 	{ "seed", 's', "N", 0, "seed of everything random (1)", 0 },
 	{ "ops", 'n', "N", 0, "operations in a row, times what the row says (160)", 0 },
-	{ "timeout", 't', "SECONDS", 0, "how long a row may take (30)", 0 },
+	{ "timeout", 't', "SECONDS", 0, "how long a round of a row may take (30)", 0 },
 	{ "gid", 'g', "INDEX", 0, "index of the GID to use (0)", 0 },
 	{ "long", OPT_LONG, NULL, 0, "also rows that need gigabytes of memory", 0 },
 	{ "without-cma", OPT_WITHOUT_CMA, NULL, 0,

@@ -296,6 +296,7 @@ struct world {
 	uint8_t *payload, *got; /* max_len bytes each */
 	uint8_t inl[MAX_LIST][MAX_INL];
 	uint64_t ops_wanted, ops_done, bytes_checked;
+	unsigned timeout; /* seconds, for each round */
 };
 
 /* ---- verify_arena.c: memory and its model ---- */

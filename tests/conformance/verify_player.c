@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One process's part of a row: sets its node or nodes up, runs the row, takes them down. An alarm
- * ends a row that hangs, wherever it does, and says what was outstanding.
+ * ends a round that hangs, wherever it does, and says what was outstanding.
  */
 #include <signal.h>
 #include <stdarg.h>
@@ -126,6 +126,7 @@ struct report play(const struct row *row, unsigned node, int oob, uint64_t seed,
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGALRM, on_signal);
 	signal(SIGTERM, on_signal);
+	w->timeout = timeout;
 	alarm(timeout);
 
 	set_up(w);

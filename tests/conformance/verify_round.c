@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "verify.h"
 
 #define POLL_BATCH 16
@@ -287,6 +288,7 @@ void rounds_run(struct world *w)
 		const unsigned left = w->ops_wanted - w->ops_done,
 			       want = 1 + rng_below(&w->rng, w->row->round);
 
+		alarm(w->timeout);
 		/* Rounds of any length, but every third a full one. */
 		w->round++;
 		plan_round(w, w->round % 3 == 1 ? w->row->round : want < left ? want : left);

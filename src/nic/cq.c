@@ -505,7 +505,8 @@ static void of_queue(struct seg_cq_entry *entry, uint64_t word, void *arg)
 	} else if (match->kind == NIC_REF_RQ && entry->brief) {
 		struct nic_qp *qp = table_get(&match->cq->nic->qps, match->index);
 
-		nic_rq_published(&qp->rq, word & SLOT_MASK);
+		if (qp) /* it is not being destroyed */
+			nic_rq_published(&qp->rq, word & SLOT_MASK);
 	}
 	atomic_store_explicit(&entry->word, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID),
 			      memory_order_release);

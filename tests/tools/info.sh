@@ -42,7 +42,7 @@ regions() {
 	"$uroce" run --memory="$1" -- ibv_rc_pingpong -g 0 -p 0 >said 2>&1 &
 	server=$!
 	trap 'kill -KILL $server 2>/dev/null || :; rm -rf "$work"' EXIT
-	until "$uroce" info >all && grep -A2 "^ *$server " all >out && grep -q regions: out; do
+	until "$uroce" info >all && grep -A2 "^ *$server " all >out && grep -q 'regions:.*[1-9]' out; do
 		kill -0 $server || fail "$(cat said)"
 	done
 	kill -KILL $server

@@ -30,7 +30,7 @@ static void *local_view(struct walk *w)
 	struct piece piece;
 
 	if (wqe->send_flags & IBV_SEND_INLINE)
-		return nic_swqe_inline(w->qp, wqe);
+		return nic_swqe_inline(wqe);
 	if (wqe->num_sge != 1 ||
 	    !mr_find(nic->seg, false, wqe->sge[0].lkey, wqe->sge[0].addr, wqe->length,
 		     reads_remote(wqe->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0, w->qp->pd, &piece))

@@ -68,8 +68,7 @@ static enum cause_code gather(struct walk *w)
 		w->length += GRH_BYTES;
 	}
 	if (wqe->send_flags & IBV_SEND_INLINE) {
-		w->local[w->local_count++] =
-			piece_ours(nic_swqe_inline(w->qp, wqe), wqe->inline_length);
+		w->local[w->local_count++] = piece_ours(nic_swqe_inline(wqe), wqe->length);
 		return CAUSE_NONE;
 	}
 	for (uint32_t i = 0; i < wqe->num_sge; i++) {

@@ -41,6 +41,17 @@ void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state)
 	} while (!atomic_compare_exchange_weak(&qp->shared->state, &old, changed));
 }
 
+/* Of an odd number of cache lines, so that the first ones of all WQEs do not share a few places in the cache. */
+static uint32_t swqe_stride(const struct ibv_qp_cap *cap)
+{
+	size_t sges = cap->max_send_sge * sizeof(struct ibv_sge);
+	size_t data = sges > cap->max_inline_data ? sges : cap->max_inline_data;
+	size_t lines =
+		(offsetof(struct nic_swqe, sge) + data + NIC_CACHE_LINE - 1) / NIC_CACHE_LINE;
+
+	return (uint32_t)((lines | 1) * NIC_CACHE_LINE);
+}
+
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp *qp)
 {
 	int64_t index;
@@ -76,10 +87,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 
 	while ((1u << qp->sq_log2) < qp->cap.max_send_wr)
 		qp->sq_log2++;
-	qp->sq_stride =
-		(uint32_t)(sizeof(struct nic_swqe) + qp->cap.max_send_sge * sizeof(struct ibv_sge) +
-			   qp->cap.max_inline_data + NIC_CACHE_LINE - 1) &
-		~(NIC_CACHE_LINE - 1u);
+	qp->sq_stride = swqe_stride(&qp->cap);
 	qp->sq = aligned_alloc(NIC_CACHE_LINE, (size_t)qp->sq_stride << qp->sq_log2);
 	error = ENOMEM;
 	if (!qp->sq || segment_commit(nic->seg, nic->seg_fd, qp->shared, sizeof(*qp->shared)))

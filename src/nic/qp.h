@@ -31,24 +31,31 @@ static inline const struct nic_ah *nic_ah_of(const struct ibv_ah *ah)
 	return &((const struct nic_ah_handle *)ah)->nic;
 }
 
-/* A send WQE, private to the process. */
+/* A send WQE, private to the process. What every request has stands in one cache line, with its first SGE or its first
+ * inline bytes. */
 struct nic_swqe {
-	struct nic_cqe cqe; /* must be first, as in nic_rwqe */
-	uint64_t wr_id;
-	enum ibv_wr_opcode opcode;
-	/* enum ibv_send_flags; SIGNALED is set for all when the QP was made with sq_sig_all */
-	unsigned send_flags;
-	uint32_t imm_data;
-	uint32_t rkey;
+	struct nic_cqe cqe; /* when it is not brief: see nic/layout.h */
+	union {
+		struct {		  /* UD */
+			struct nic_ah ah; /* a copy, so that the AH may be destroyed */
+			uint32_t remote_qpn, remote_qkey;
+		};
+		struct {
+			uint64_t compare_add, swap;
+		};
+	};
+	nic_aligned uint64_t wr_id;
 	uint64_t remote_addr;
-	uint64_t compare_add, swap;
-	uint32_t remote_qpn, remote_qkey; /* UD */
-	uint32_t list_index;		  /* place in its posted list */
-	uint32_t num_sge;
-	uint32_t inline_length; /* with IBV_SEND_INLINE the bytes stand behind sge[max_send_sge] */
-	uint64_t length;	/* bytes of the message */
-	struct nic_ah ah;	/* UD: a copy, so that the AH may be destroyed */
-	struct ibv_sge sge[];
+	uint64_t length; /* bytes of the message */
+	uint32_t rkey;
+	uint32_t imm_data;
+	uint32_t list_index; /* place in its posted list */
+	/* enum ibv_send_flags; SIGNALED is set for all when the QP was made with sq_sig_all */
+	uint16_t send_flags;
+	uint8_t opcode;	 /* enum ibv_wr_opcode */
+	uint8_t num_sge; /* 0 with IBV_SEND_INLINE */
+	uint64_t reserved;
+	struct ibv_sge sge[]; /* or the inline bytes: see nic_swqe_inline() */
 };
 
 struct nic_qp {
@@ -150,8 +157,11 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 int nic_qp_commit(struct nic_qp *qp);
 void nic_qp_abort(struct nic_qp *qp);
 
-/* Where a WQE's inline data stand. */
-void *nic_swqe_inline(const struct nic_qp *qp, struct nic_swqe *wqe);
+/* Where a WQE's inline bytes stand. */
+static inline uint8_t *nic_swqe_inline(struct nic_swqe *wqe)
+{
+	return (uint8_t *)wqe->sge;
+}
 
 static inline struct nic_swqe *qp_swqe(struct nic_qp *qp, uint64_t position)
 {

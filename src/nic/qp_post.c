@@ -52,11 +52,6 @@ static int refuse(const struct nic_qp *qp, enum cause_code code, int error, uint
 	return error;
 }
 
-void *nic_swqe_inline(const struct nic_qp *qp, struct nic_swqe *wqe)
-{
-	return &wqe->sge[qp->cap.max_send_sge];
-}
-
 /* Finds room and sets what is common to both APIs. */
 static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned flags,
 		 struct nic_swqe **to)
@@ -80,13 +75,12 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 
 	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_claimed);
 
-	/* The completion is written when it is known. */
-	memset(&wqe->wr_id, 0, offsetof(struct nic_swqe, ah) - offsetof(struct nic_swqe, wr_id));
+	memset(&wqe->wr_id, 0, offsetof(struct nic_swqe, sge) - offsetof(struct nic_swqe, wr_id));
 	if (qp->type == IBV_QPT_UD)
 		wqe->ah.pd = 0;
 	wqe->wr_id = wr_id;
-	wqe->opcode = opcode;
-	wqe->send_flags = flags | (qp->sq_sig_all ? IBV_SEND_SIGNALED : 0);
+	wqe->opcode = (uint8_t)opcode;
+	wqe->send_flags = (uint16_t)(flags | (qp->sq_sig_all ? IBV_SEND_SIGNALED : 0));
 	wqe->list_index = index;
 	*to = wqe;
 	qp->sq_claimed++;
@@ -112,7 +106,7 @@ int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_
 							.length = sge[i].length };
 		return nic_swqe_set_inline(qp, wqe, buf, num_sge);
 	}
-	wqe->num_sge = num_sge;
+	wqe->num_sge = (uint8_t)num_sge;
 	wqe->length = 0;
 	for (uint32_t i = 0; i < num_sge; i++) {
 		wqe->sge[i] = sge[i];
@@ -138,7 +132,7 @@ static inline void copy_inline(uint8_t *to, const uint8_t *from, size_t length)
 int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf,
 			size_t num_buf)
 {
-	uint8_t *to = nic_swqe_inline(qp, wqe);
+	uint8_t *to = nic_swqe_inline(wqe);
 	uint64_t length = 0;
 
 	wqe->send_flags |= IBV_SEND_INLINE;
@@ -156,7 +150,6 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 		to += buf[i].length;
 	}
 	wqe->num_sge = 0;
-	wqe->inline_length = (uint32_t)length;
 	wqe->length = length;
 	return 0;
 }

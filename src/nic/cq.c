@@ -18,24 +18,12 @@
 #include "nic/visit.h"
 
 #define LAP_SHIFT  33
-#define LAP_MASK   0x7fffffffu
 #define KIND_SHIFT 31
 #define SLOT_MASK  0x7fffu
 
 /* EMPTY words that are no longer free to publish into. */
 #define EMPTY_VOID  1u	    /* the completion was taken away: its QP is gone */
 #define EMPTY_MOVED 0x7fffu /* the ring goes on in ring->next */
-
-static uint64_t make_word(uint64_t lap, enum nic_ref_kind kind, uint32_t index, uint32_t slot)
-{
-	return (lap & LAP_MASK) << LAP_SHIFT | (uint64_t)kind << KIND_SHIFT |
-	       (uint64_t)index << 15 | slot;
-}
-
-static uint32_t word_lap(uint64_t word)
-{
-	return (uint32_t)(word >> LAP_SHIFT);
-}
 
 static enum nic_ref_kind word_kind(uint64_t word)
 {
@@ -47,24 +35,20 @@ static uint32_t word_index(uint64_t word)
 	return word >> 15 & 0xffff;
 }
 
+static bool is_of_lap(uint64_t word, uint64_t free_word)
+{
+	return !((word ^ free_word) >> LAP_SHIFT);
+}
+
 static struct seg_cq_entry *ring_entry(struct seg_cq_ring *ring, uint64_t position)
 {
-	return &ring->entries[position & ((1ull << ring->log2) - 1)];
+	return &ring->entries[position & ring->mask];
 }
 
-static _Atomic uint64_t *ring_word(struct seg_cq_ring *ring, uint64_t position)
-{
-	return &ring_entry(ring, position)->word;
-}
-
-static uint64_t ring_lap(const struct seg_cq_ring *ring, uint64_t position)
-{
-	return position >> ring->log2 & LAP_MASK;
-}
-
+/* EMPTY of the position's lap: what is published there is added to it. */
 static uint64_t free_word(const struct seg_cq_ring *ring, uint64_t position)
 {
-	return make_word(ring_lap(ring, position), NIC_REF_EMPTY, 0, 0);
+	return position >> ring->log2 << LAP_SHIFT;
 }
 
 static void help_tail(struct seg_cq_ring *ring, uint64_t position)
@@ -82,18 +66,18 @@ static bool entry_publish(struct seg_cq_entry *entry, uint64_t free, uint64_t wo
 }
 
 /* Publishes a reference in the chain of rings that starts at *ring. False when the CQ is full. */
-static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring,
-			 const struct cq_reference *ref)
+static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring, struct cq_reference ref)
 {
 	for (;;) {
 		uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
-		uint64_t expected = free_word(ring, tail);
-		uint64_t word = atomic_load_explicit(ring_word(ring, tail), memory_order_acquire);
+		struct seg_cq_entry *entry = ring_entry(ring, tail);
+		uint64_t free = free_word(ring, tail);
+		uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
 
-		if (word == expected) {
+		if (word == free) {
 			/* One word stays free, so that a full ring differs from an empty one and
 			 * MOVED always fits. */
-			uint64_t after = atomic_load_explicit(ring_word(ring, tail + 1),
+			uint64_t after = atomic_load_explicit(&ring_entry(ring, tail + 1)->word,
 							      memory_order_acquire);
 
 			if (after != free_word(ring, tail + 1)) {
@@ -103,17 +87,14 @@ static bool ring_publish(struct nic_segment *seg, struct seg_cq_ring *ring,
 			}
 			crash_point(CQ_PUBLISHING);
 			/* seq_cst: pairs with the arming store; see fire(). */
-			if (entry_publish(ring_entry(ring, tail), expected,
-					  make_word(ring_lap(ring, tail), ref->kind, ref->index,
-						    ref->slot),
-					  ref->brief)) {
+			if (entry_publish(entry, free, free | ref.word, ref.brief)) {
 				crash_point(CQ_PUBLISHED);
 				help_tail(ring, tail);
 				return true;
 			}
 			continue;
 		}
-		if (word == make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0, EMPTY_MOVED))
+		if (word == (free | EMPTY_MOVED))
 			ring = seg_at(seg, atomic_load_explicit(&ring->next, memory_order_acquire));
 		else
 			/* Published by one who has not moved the tail yet, and perhaps consumed:
@@ -139,7 +120,7 @@ static bool fire(struct seg_cq *cq, bool solicited)
 	return arm == NIC_ARM_FIRED;
 }
 
-enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, const struct cq_reference *ref,
+enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, struct cq_reference ref,
 			   bool solicited)
 {
 	struct seg_cq *cq = &seg->cqs[index];
@@ -173,8 +154,12 @@ static uint64_t ring_create(struct nic *nic, uint32_t cqe, uint32_t *capacity)
 
 	uint64_t offset = arena_alloc(&nic->arena, ring_length(log2));
 
-	if (offset)
-		((struct seg_cq_ring *)seg_at(nic->seg, offset))->log2 = log2;
+	if (offset) {
+		struct seg_cq_ring *ring = seg_at(nic->seg, offset);
+
+		ring->log2 = log2;
+		ring->mask = *capacity;
+	}
 	return offset;
 }
 
@@ -248,83 +233,85 @@ int nic_cq_destroy(struct nic_cq *cq)
 	return 0;
 }
 
-/* The queue that a reference to a receive is about. */
-static struct nic_rq *receive_queue(struct nic *nic, uint64_t word)
-{
-	if (word_kind(word) == NIC_REF_RQ) {
-		struct nic_qp *qp = table_get(&nic->qps, word_index(word));
+/* A completion that was found in a ring, and whose WQE it gives back. */
+struct found {
+	const struct nic_cqe *cqe; /* in the WQE or, until the next look, cq->brief */
+	struct nic_qp *sender;	   /* or NULL */
+	struct nic_rq *rq;
+	uint32_t slot;
+};
 
-		return qp ? &qp->rq : NULL;
-	}
-	struct nic_srq *srq = table_get(&nic->srqs, word_index(word));
-
-	return srq ? &srq->rq : NULL;
-}
-
-/* The completion that an entry brings, in its WQE or, until the next look, in cq->brief; NULL if its queue is gone or the
- * reference is that of a taker who came too late. Ring lock held. */
-static const struct nic_cqe *read_entry(struct nic_cq *cq, const struct seg_cq_entry *entry,
-					uint64_t word)
+/* False if the queue that an entry refers to is gone, or the reference is that of a taker who came too late. Ring lock
+ * held. */
+static inline bool read_entry(struct nic_cq *cq, const struct seg_cq_entry *entry, uint64_t word,
+			      struct found *found)
 {
 	struct nic *nic = cq->nic;
-	uint32_t slot = word & SLOT_MASK;
+	uint32_t index = word_index(word), slot = word & SLOT_MASK;
 	uint64_t brief = entry->brief, wr_id;
-	const struct nic_cqe *cqe;
 
+	*found = (struct found){ .slot = slot };
 	if (word_kind(word) == NIC_REF_SQ) {
-		struct nic_qp *qp = table_get(&nic->qps, word_index(word));
+		const struct nic_swqe *wqe;
 
-		if (!qp)
-			return NULL;
-		cqe = &qp_swqe(qp, slot)->cqe;
-		wr_id = qp_swqe(qp, slot)->wr_id;
+		found->sender = table_get(&nic->qps, index);
+		if (!found->sender)
+			return false;
+		wqe = qp_swqe(found->sender, slot);
+		found->cqe = &wqe->cqe;
+		wr_id = wqe->wr_id;
 	} else {
-		struct nic_rq *rq = receive_queue(nic, word);
+		const struct nic_rwqe *wqe;
 
-		if (!rq || !nic_rq_is_completed(rq, slot, brief))
-			return NULL;
-		cqe = &rq_wqe(nic->seg, rq->shared, slot)->cqe;
-		wr_id = rq_wqe(nic->seg, rq->shared, slot)->wr_id;
+		if (word_kind(word) == NIC_REF_RQ) {
+			struct nic_qp *qp = table_get(&nic->qps, index);
+
+			found->rq = qp ? &qp->rq : NULL;
+		} else {
+			struct nic_srq *srq = table_get(&nic->srqs, index);
+
+			found->rq = srq ? &srq->rq : NULL;
+		}
+		if (!found->rq || !nic_rq_is_completed(found->rq, slot, brief))
+			return false;
+		wqe = rq_wqe(nic->seg, found->rq->shared, slot);
+		found->cqe = &wqe->cqe;
+		wr_id = wqe->wr_id;
 	}
-	if (!brief)
-		return cqe;
-	/* The other fields stay 0. */
-	cq->brief.wr_id = wr_id;
-	cq->brief.opcode = (uint32_t)(brief >> 56);
-	cq->brief.qp_num = brief >> 32 & 0xffffff;
-	cq->brief.byte_len = (uint32_t)brief;
-	return &cq->brief;
+	if (brief) {
+		/* The other fields stay 0. */
+		cq->brief.wr_id = wr_id;
+		cq->brief.opcode = (uint32_t)(brief >> 56);
+		cq->brief.qp_num = brief >> 32 & 0xffffff;
+		cq->brief.byte_len = (uint32_t)brief;
+		found->cqe = &cq->brief;
+	}
+	return true;
 }
 
-static void give_back(struct nic *nic, uint64_t word)
+static void give_back(const struct found *found)
 {
-	uint32_t index = word_index(word), slot = word & SLOT_MASK;
+	struct nic_qp *qp = found->sender;
 
-	if (word_kind(word) == NIC_REF_SRQ) {
-		nic_rq_release(&((struct nic_srq *)table_get(&nic->srqs, index))->rq, slot);
+	if (!qp) {
+		nic_rq_release(found->rq, found->slot);
 		return;
 	}
-	struct nic_qp *qp = table_get(&nic->qps, index);
+	/* All up to this WQE come back: those before it without a completion were unsignaled. */
+	uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_relaxed);
+	uint64_t mask = (1ull << qp->sq_log2) - 1;
 
-	if (word_kind(word) == NIC_REF_RQ) {
-		nic_rq_release(&qp->rq, slot);
-	} else {
-		/* All up to this WQE come back: those before it without a completion were
-		 * unsignaled. */
-		uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_relaxed);
-		uint64_t mask = (1ull << qp->sq_log2) - 1;
-
-		atomic_store_explicit(&qp->sq_head, head + ((slot - head) & mask) + 1,
-				      memory_order_release);
-	}
+	atomic_store_explicit(&qp->sq_head, head + ((found->slot - head) & mask) + 1,
+			      memory_order_release);
 }
 
 static void advance(struct nic_cq *cq)
 {
-	ring_entry(cq->ring, cq->head)->brief = 0;
+	struct seg_cq_entry *entry = ring_entry(cq->ring, cq->head);
+
+	entry->brief = 0;
 	/* Release: the next publisher into this entry finds the WQE given back by then. */
-	atomic_store_explicit(ring_word(cq->ring, cq->head),
-			      free_word(cq->ring, cq->head + (1ull << cq->ring->log2)),
+	atomic_store_explicit(&entry->word, free_word(cq->ring, cq->head) + (1ull << LAP_SHIFT),
 			      memory_order_release);
 	cq->head++;
 }
@@ -335,23 +322,20 @@ void nic_cq_begin(struct nic_cq *cq)
 		requester_run_for(cq);
 }
 
-/* The oldest completion, and the word that refers to it; NULL when there is none. Skips what was taken
- * away, follows a resize. Ring lock held. */
-static const struct nic_cqe *next_cqe(struct nic_cq *cq, uint64_t *word_of)
+/* The oldest completion; false when there is none. Skips what was taken away, follows a resize. Ring lock held. */
+static inline bool find_oldest(struct nic_cq *cq, struct found *found)
 {
 	for (;;) {
 		const struct seg_cq_entry *entry = ring_entry(cq->ring, cq->head);
+		uint64_t free = free_word(cq->ring, cq->head);
 		uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-		const struct nic_cqe *cqe;
 
-		*word_of = word;
-		if (word_lap(word) != ring_lap(cq->ring, cq->head))
-			return NULL;
-		if (word_kind(word) != NIC_REF_EMPTY && (cqe = read_entry(cq, entry, word)))
-			return cqe;
-		if (word == free_word(cq->ring, cq->head))
-			return NULL;
-		if (word_kind(word) == NIC_REF_EMPTY && (word & SLOT_MASK) == EMPTY_MOVED) {
+		if (word == free || !is_of_lap(word, free))
+			return false;
+		if (word_kind(word) != NIC_REF_EMPTY) {
+			if (read_entry(cq, entry, word, found))
+				return true;
+		} else if (word == (free | EMPTY_MOVED)) {
 			struct seg_cq_ring *old = cq->ring;
 
 			cq->ring = seg_at(cq->nic->seg, atomic_load(&old->next));
@@ -365,45 +349,30 @@ static const struct nic_cqe *next_cqe(struct nic_cq *cq, uint64_t *word_of)
 
 /* Ends with a completion that was read. Ring lock held, since it was found: who destroys a queue takes
  * its completions away under it, before it frees what they refer to. */
-static void consume(struct nic_cq *cq, uint64_t word)
+static void consume(struct nic_cq *cq, const struct found *found)
 {
-	give_back(cq->nic, word);
+	give_back(found);
 	advance(cq);
 }
 
-bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *taken)
+bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
 {
-	const struct nic_cqe *cqe;
-	uint64_t word;
+	struct found found;
+	bool any;
 
 	nic_lock(&cq->ring_lock);
-	cqe = next_cqe(cq, &word);
-	if (cqe) {
-		*taken = *cqe;
-		consume(cq, word);
+	any = find_oldest(cq, &found);
+	if (any) {
+		*cqe = *found.cqe;
+		consume(cq, &found);
 	}
 	nic_unlock(&cq->ring_lock);
-	return cqe;
-}
-
-/* Asks for the completion behind the one at the head, if it is there. Ring lock held. */
-static void prefetch_next(const struct nic_cq *cq)
-{
-	uint64_t word =
-		atomic_load_explicit(ring_word(cq->ring, cq->head + 1), memory_order_relaxed);
-	const struct nic_qp *qp;
-
-	if (word_kind(word) != NIC_REF_RQ)
-		return;
-	qp = table_get(&cq->nic->qps, word_index(word));
-	if (qp)
-		__builtin_prefetch(rq_wqe(cq->nic->seg, qp->rq.shared, word & SLOT_MASK));
+	return any;
 }
 
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 {
-	const struct nic_cqe *cqe;
-	uint64_t word;
+	struct found found;
 	int got = 0;
 
 	if (nic_is_orphan(cq->nic)) {
@@ -412,7 +381,9 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 	}
 	nic_cq_begin(cq);
 	nic_lock(&cq->ring_lock);
-	for (; got < n && (cqe = next_cqe(cq, &word)); got++) {
+	for (; got < n && find_oldest(cq, &found); got++) {
+		const struct nic_cqe *cqe = found.cqe;
+
 		wc[got] = (struct ibv_wc){
 			.wr_id = cqe->wr_id,
 			.status = cqe->status,
@@ -427,8 +398,7 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 			.sl = cqe->sl,
 			.dlid_path_bits = cqe->dlid_path_bits,
 		};
-		prefetch_next(cq);
-		consume(cq, word);
+		consume(cq, &found);
 	}
 	nic_unlock(&cq->ring_lock);
 	spin_polled(got);
@@ -463,11 +433,12 @@ static void for_each_word(struct nic_cq *cq,
 
 	for (;;) {
 		struct seg_cq_entry *entry = ring_entry(ring, position);
+		uint64_t free = free_word(ring, position);
 		uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
 
-		if (word_lap(word) != ring_lap(ring, position) || word == free_word(ring, position))
+		if (word == free || !is_of_lap(word, free))
 			return;
-		if (word == make_word(ring_lap(ring, position), NIC_REF_EMPTY, 0, EMPTY_MOVED)) {
+		if (word == (free | EMPTY_MOVED)) {
 			ring = seg_at(cq->nic->seg, atomic_load(&ring->next));
 			position = 0;
 			continue;
@@ -496,19 +467,20 @@ static void of_queue(struct seg_cq_entry *entry, uint64_t word, void *arg)
 		return;
 	}
 	if (match->kind == NIC_REF_SRQ) {
-		const struct nic_cqe *cqe = read_entry(match->cq, entry, word);
+		struct found found;
+		bool is_there = read_entry(match->cq, entry, word, &found);
 
-		if (cqe && cqe->qp_num != match->qpn)
+		if (is_there && found.cqe->qp_num != match->qpn)
 			return;
-		if (cqe)
-			give_back(match->cq->nic, word);
+		if (is_there)
+			give_back(&found);
 	} else if (match->kind == NIC_REF_RQ && entry->brief) {
 		struct nic_qp *qp = table_get(&match->cq->nic->qps, match->index);
 
 		if (qp) /* it is not being destroyed */
 			nic_rq_published(&qp->rq, word & SLOT_MASK);
 	}
-	atomic_store_explicit(&entry->word, make_word(word_lap(word), NIC_REF_EMPTY, 0, EMPTY_VOID),
+	atomic_store_explicit(&entry->word, word >> LAP_SHIFT << LAP_SHIFT | EMPTY_VOID,
 			      memory_order_release);
 }
 
@@ -541,11 +513,10 @@ static void seal(struct seg_cq_ring *ring)
 {
 	for (;;) {
 		uint64_t tail = atomic_load(&ring->tail);
-		uint64_t word = free_word(ring, tail);
+		uint64_t free = free_word(ring, tail);
 
-		if (atomic_compare_exchange_strong(ring_word(ring, tail), &word,
-						   make_word(ring_lap(ring, tail), NIC_REF_EMPTY, 0,
-							     EMPTY_MOVED)))
+		if (atomic_compare_exchange_strong(&ring_entry(ring, tail)->word, &free,
+						   free | EMPTY_MOVED))
 			return;
 		help_tail(ring, tail);
 	}
@@ -554,7 +525,7 @@ static void seal(struct seg_cq_ring *ring)
 int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 {
 	uint32_t queued = 0, capacity;
-	uint64_t word;
+	struct found oldest;
 	int error = 0;
 
 	if (nic_is_orphan(cq->nic))
@@ -584,13 +555,13 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 		atomic_store(&cq->shared->ring, offset);
 		cq->capacity = capacity;
 		/* Follow at once if nothing is queued, so that destroying finds a single ring. */
-		next_cqe(cq, &word);
+		find_oldest(cq, &oldest);
 	}
 	nic_unlock(&cq->ring_lock);
 	return error;
 }
 
-enum cq_publish nic_cq_publish(struct nic_cq *cq, const struct cq_reference *ref, bool solicited)
+enum cq_publish nic_cq_publish(struct nic_cq *cq, struct cq_reference ref, bool solicited)
 {
 	struct nic *nic = cq->nic;
 	struct target self = target_self(nic);
@@ -612,10 +583,10 @@ enum cq_publish nic_cq_publish(struct nic_cq *cq, const struct cq_reference *ref
 
 void nic_cq_refire(struct nic_cq *cq)
 {
-	uint64_t word;
+	struct found oldest;
 
 	nic_lock(&cq->ring_lock);
-	bool queued = next_cqe(cq, &word);
+	bool queued = find_oldest(cq, &oldest);
 
 	nic_unlock(&cq->ring_lock);
 	if (queued)

@@ -65,13 +65,17 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only);
  * their WQE back to the SRQ `index`; of the other kinds index is the QP's. */
 void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t qpn);
 
-/* What is published: whose WQE was completed and, where that is all, how. */
+/* What is published: a word without its lap, and the brief or 0. See nic/layout.h. */
 struct cq_reference {
-	enum nic_ref_kind kind;
-	uint32_t index; /* of the QP or SRQ */
-	uint32_t slot;
-	uint64_t brief; /* see nic/layout.h; 0: the completion stands in the WQE */
+	uint64_t word, brief;
 };
+
+/* index: of the QP or SRQ whose WQE was completed. */
+static inline struct cq_reference cq_reference(enum nic_ref_kind kind, uint32_t index,
+					       uint32_t slot, uint64_t brief)
+{
+	return (struct cq_reference){ (uint64_t)kind << 31 | (uint64_t)index << 15 | slot, brief };
+}
 
 /* Whether a completion in a CQ can be said in brief, and how: 0 if not. */
 static inline uint64_t cq_brief(const struct seg_cq *cq, const struct nic_cqe *cqe)
@@ -89,7 +93,7 @@ enum cq_publish {
 	CQ_PUBLISHED_FIRED, /* and the CQ was armed: tell its owner (nic/attention.h) */
 	CQ_OVERFLOW,	    /* lost: the CQ is in error; tell its owner */
 };
-enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, const struct cq_reference *ref,
+enum cq_publish cq_publish(struct nic_segment *seg, uint32_t cq, struct cq_reference ref,
 			   bool solicited);
 
 /* The timestamp of a completion in a CQ, if it asks for one. */
@@ -99,7 +103,7 @@ static inline uint64_t cq_timestamp(const struct seg_cq *cq)
 }
 
 /* Owner: the same for our own CQ, outside of a visit; tells whom it concerns. */
-enum cq_publish nic_cq_publish(struct nic_cq *cq, const struct cq_reference *ref, bool solicited);
+enum cq_publish nic_cq_publish(struct nic_cq *cq, struct cq_reference ref, bool solicited);
 
 /* Owner, after a peer's death: who published last may not have lived to look whether the CQ is
  * armed. */

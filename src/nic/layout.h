@@ -196,6 +196,7 @@ struct seg_cq_entry {
 struct seg_cq_ring {
 	nic_aligned _Atomic uint64_t tail; /* hint, advanced by anyone past published words */
 	nic_aligned uint32_t log2;	   /* owner, before the ring can be reached */
+	uint32_t mask;			   /* the same: positions to entries */
 	_Atomic uint64_t next; /* owner: offset of the ring that follows, before MOVED is stored */
 	nic_aligned struct seg_cq_entry entries[];
 };

@@ -278,8 +278,7 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 			       .vendor_err = CAUSE_FLUSHED };
 
 	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
-	nic_cq_publish(qp->recv_cq,
-		       &(struct cq_reference){ .kind = kind, .index = index, .slot = slot }, true);
+	nic_cq_publish(qp->recv_cq, cq_reference(kind, index, slot, 0), true);
 }
 
 /* Flushes slots that a taker began for this QP and neither completed nor will. */

@@ -88,45 +88,63 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 	return 0;
 }
 
+/* Mostly a few words: not worth a call. Returns where the next bytes go. */
+static inline uint8_t *copy_inline(uint8_t *to, const uint8_t *from, size_t length)
+{
+	uint8_t *end = to + length;
+
+	if (length > 4 * sizeof(uint64_t) || length % sizeof(uint64_t)) {
+		memcpy(to, from, length);
+		return end;
+	}
+	for (; to < end; to += sizeof(uint64_t), from += sizeof(uint64_t))
+		memcpy(to, from, sizeof(uint64_t));
+	return end;
+}
+
+/* Makes a WQE one of length inline bytes, which are not copied yet. */
+static int set_inline_length(struct nic_qp *qp, struct nic_swqe *wqe, uint64_t length)
+{
+	wqe->send_flags |= IBV_SEND_INLINE;
+	/* What is brought back needs memory to go to. */
+	if (wqe->opcode == IBV_WR_RDMA_READ || is_atomic(wqe->opcode))
+		return refuse(qp, CAUSE_POST_FLAGS, EINVAL, wqe->wr_id, wqe->list_index,
+			      wqe->opcode, wqe->send_flags, 0);
+	if (length > qp->cap.max_inline_data)
+		return refuse(qp, CAUSE_POST_INLINE, EINVAL, wqe->wr_id, wqe->list_index,
+			      wqe->opcode, length, qp->cap.max_inline_data);
+	wqe->num_sge = 0;
+	wqe->length = length;
+	return 0;
+}
+
 int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_sge *sge,
 		      uint32_t num_sge)
 {
 	uint32_t limit = qp->cap.max_send_sge;
+	uint64_t length = 0;
 
 	if (wqe->opcode == IBV_WR_RDMA_READ && limit > nic_limits()->max_sge_rd)
 		limit = nic_limits()->max_sge_rd;
 	if (num_sge > limit)
 		return refuse(qp, CAUSE_POST_SGES, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode,
 			      num_sge, limit);
+	for (uint32_t i = 0; i < num_sge; i++)
+		length += sge[i].length;
 	if (wqe->send_flags & IBV_SEND_INLINE) {
-		struct ibv_data_buf buf[NIC_MAX_SGE];
+		uint8_t *to = nic_swqe_inline(wqe);
+		int error = set_inline_length(qp, wqe, length);
 
-		for (uint32_t i = 0; i < num_sge; i++)
-			buf[i] = (struct ibv_data_buf){ .addr = (void *)(uintptr_t)sge[i].addr,
-							.length = sge[i].length };
-		return nic_swqe_set_inline(qp, wqe, buf, num_sge);
+		for (uint32_t i = 0; i < num_sge && !error; i++)
+			to = copy_inline(to, (const uint8_t *)(uintptr_t)sge[i].addr,
+					 sge[i].length);
+		return error;
 	}
 	wqe->num_sge = (uint8_t)num_sge;
-	wqe->length = 0;
-	for (uint32_t i = 0; i < num_sge; i++) {
+	wqe->length = length;
+	for (uint32_t i = 0; i < num_sge; i++)
 		wqe->sge[i] = sge[i];
-		wqe->length += sge[i].length;
-	}
 	return 0;
-}
-
-/* Mostly a few words: not worth a call. */
-static inline void copy_inline(uint8_t *to, const uint8_t *from, size_t length)
-{
-	if (length > 4 * sizeof(uint64_t) || length % sizeof(uint64_t)) {
-		memcpy(to, from, length);
-		return;
-	}
-	for (; length; length -= sizeof(uint64_t)) {
-		memcpy(to, from, sizeof(uint64_t));
-		to += sizeof(uint64_t);
-		from += sizeof(uint64_t);
-	}
 }
 
 int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf,
@@ -134,24 +152,14 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 {
 	uint8_t *to = nic_swqe_inline(wqe);
 	uint64_t length = 0;
+	int error;
 
-	wqe->send_flags |= IBV_SEND_INLINE;
-	/* What is brought back needs memory to go to. */
-	if (wqe->opcode == IBV_WR_RDMA_READ || is_atomic(wqe->opcode))
-		return refuse(qp, CAUSE_POST_FLAGS, EINVAL, wqe->wr_id, wqe->list_index,
-			      wqe->opcode, wqe->send_flags, 0);
 	for (size_t i = 0; i < num_buf; i++)
 		length += buf[i].length;
-	if (length > qp->cap.max_inline_data)
-		return refuse(qp, CAUSE_POST_INLINE, EINVAL, wqe->wr_id, wqe->list_index,
-			      wqe->opcode, length, qp->cap.max_inline_data);
-	for (size_t i = 0; i < num_buf; i++) {
-		copy_inline(to, buf[i].addr, buf[i].length);
-		to += buf[i].length;
-	}
-	wqe->num_sge = 0;
-	wqe->length = length;
-	return 0;
+	error = set_inline_length(qp, wqe, length);
+	for (size_t i = 0; i < num_buf && !error; i++)
+		to = copy_inline(to, buf[i].addr, buf[i].length);
+	return error;
 }
 
 /* What can be said only when the whole WQE is there. */

@@ -107,16 +107,14 @@ static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status
 		.qp_num = qp->qpn,
 		.vendor_err = cause,
 	};
-	struct cq_reference ref = { .kind = NIC_REF_SQ,
-				    .index = qp->index,
-				    .slot = slot,
-				    .brief = cq_brief(qp->send_cq->shared, &cqe) };
+	uint64_t brief = cq_brief(qp->send_cq->shared, &cqe);
 
-	if (!ref.brief) {
+	if (!brief) {
 		cqe.timestamp = cq_timestamp(qp->send_cq->shared);
 		wqe->cqe = cqe;
 	}
-	nic_cq_publish(qp->send_cq, &ref, status != IBV_WC_SUCCESS);
+	nic_cq_publish(qp->send_cq, cq_reference(NIC_REF_SQ, qp->index, slot, brief),
+		       status != IBV_WC_SUCCESS);
 }
 
 /* A WQE failed: its completion, and what follows from it for the QP (specification 10.3.1: RC goes

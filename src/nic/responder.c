@@ -224,22 +224,20 @@ void responder_complete(const struct target *target, struct seg_qp *qp,
 			const struct receive *receive, struct nic_cqe *cqe, bool solicited)
 {
 	const struct seg_cq *cq = &target->seg->cqs[qp->recv_cq];
-	struct cq_reference ref = {
-		.kind = receive->srq >= 0 ? NIC_REF_SRQ : NIC_REF_RQ,
-		.index = receive->srq >= 0 ? (uint32_t)receive->srq : index_of(target, qp),
-		.slot = receive->taken.slot,
-		.brief = cq_brief(cq, cqe),
-	};
+	enum nic_ref_kind kind = receive->srq >= 0 ? NIC_REF_SRQ : NIC_REF_RQ;
+	uint32_t index = receive->srq >= 0 ? (uint32_t)receive->srq : index_of(target, qp);
+	uint64_t brief = cq_brief(cq, cqe);
 
-	if (!ref.brief) {
+	if (!brief) {
 		cqe->timestamp = cq_timestamp(cq);
 		rq_complete(receive->wqe, cqe);
 	}
-	if (cq_publish(target->seg, qp->recv_cq, &ref,
+	if (cq_publish(target->seg, qp->recv_cq,
+		       cq_reference(kind, index, receive->taken.slot, brief),
 		       solicited || cqe->status != IBV_WC_SUCCESS) != CQ_PUBLISHED)
 		attention_cq(target, qp->recv_cq);
-	if (ref.kind == NIC_REF_RQ && (atomic_load_explicit(&qp->state, memory_order_relaxed) >> 8 &
-				       0xff) == qp_type_code(IBV_QPT_UD))
+	if (kind == NIC_REF_RQ && (atomic_load_explicit(&qp->state, memory_order_relaxed) >> 8 &
+				   0xff) == qp_type_code(IBV_QPT_UD))
 		rq_done(target->seg, receive->rq, receive->taken.position);
 }
 

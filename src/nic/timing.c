@@ -73,9 +73,9 @@ uint32_t timing_choice(uint32_t n)
 	return timing_mode() == TIMING_RANDOM && n ? (uint32_t)(draw() % n) : 0;
 }
 
-uint64_t timing_delay(void)
+uint64_t timing_unkind_delay(enum timing_mode mode)
 {
-	switch (timing_mode()) {
+	switch (mode) {
 	case TIMING_LATE:
 		return LATE_DELAY;
 	case TIMING_RANDOM:

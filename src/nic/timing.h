@@ -24,8 +24,15 @@ static inline enum timing_mode timing_mode(void)
 	return known ? (enum timing_mode)(known - 1) : timing_learn();
 }
 
+uint64_t timing_unkind_delay(enum timing_mode mode);
+
 /* For how long the next step (beginning a work request; completing it) is put off, ns; 0: not. */
-uint64_t timing_delay(void);
+static inline uint64_t timing_delay(void)
+{
+	enum timing_mode mode = timing_mode();
+
+	return mode == TIMING_PROMPT ? 0 : timing_unkind_delay(mode);
+}
 
 /* A number below n; 0 except with random timing. */
 uint32_t timing_choice(uint32_t n);

@@ -55,21 +55,22 @@ static enum cq_publish publish(struct queue *q, bool solicited)
 {
 	struct nic_segment *seg = q->nic->seg;
 	const struct seg_rq *rq = &q->srq.shared->rq;
-	struct cq_reference ref = { .kind = NIC_REF_SRQ, .index = q->srq.index };
+	uint64_t brief = 0;
 	struct nic_cqe cqe = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV, .qp_num = QPN };
 	struct rq_taken taken;
 	struct seg_visit *visit = visit_enter(q->nic, seg);
 
 	THREAD_CHECK(visit);
 	THREAD_CHECK(rq_take(seg, &q->srq.shared->rq, 0, 1, 0, false, &taken) == RQ_TAKEN);
-	ref.slot = taken.slot;
 	cqe.byte_len = length_of(rq_wqe(seg, rq, taken.slot)->wr_id);
 	if (taken.position % 2)
-		ref.brief = cq_brief(q->cq.shared, &cqe);
+		brief = cq_brief(q->cq.shared, &cqe);
 	else
 		rq_complete(rq_wqe(seg, rq, taken.slot), &cqe);
 
-	enum cq_publish result = cq_publish(seg, q->cq.index, &ref, solicited);
+	enum cq_publish result =
+		cq_publish(seg, q->cq.index,
+			   cq_reference(NIC_REF_SRQ, q->srq.index, taken.slot, brief), solicited);
 
 	visit_leave(visit);
 	return result;

@@ -71,8 +71,8 @@ struct endpoint;
 void attach_serve(struct nic *nic, struct endpoint *endpoint);
 
 /* Helper, each time it wakes: finds out who died, repairs, lets go of dead peers that are not used
- * any more. Returns when to call again at the latest (CLOCK_MONOTONIC ns; UINT64_MAX: when
- * something happens). */
+ * any more, and of what peers have ended. Returns when to call again at the latest (CLOCK_MONOTONIC
+ * ns; UINT64_MAX: when something happens). */
 uint64_t attach_bury(struct nic *nic);
 
 /* Sends a request to a peer's helper, opening the connection if need be. 0, or errno (EAGAIN: ask

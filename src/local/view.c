@@ -12,10 +12,12 @@
 
 void views_init(struct views *views, const struct nic *nic, struct nic_segment *seg, pid_t pid)
 {
-	views->files = seg->files;
-	views->pid = memory_way() == MEMORY_MAPPED ? pid : 0;
-	views->is_ours = seg == nic->seg;
-	views->memfd = nic->seg_fd;
+	*views = (struct views){
+		.files = seg->files,
+		.pid = memory_way() == MEMORY_MAPPED ? pid : 0,
+		.is_ours = seg == nic->seg,
+		.memfd = nic->seg_fd,
+	};
 	pthread_mutex_init(&views->lock, NULL);
 }
 
@@ -62,7 +64,7 @@ static void *map(const struct views *views, const struct seg_file *entry)
 	fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return MAP_FAILED;
-	if (file_keeps_pages(fd, views->memfd, entry->inode) >= entry->size)
+	if (file_safe_bytes(fd, views->memfd, entry->inode) >= entry->size)
 		base = mmap(NULL, entry->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
 			    fd, 0);
 	if (base != MAP_FAILED)

@@ -28,17 +28,25 @@ static bool is_nameless(int fd)
 	return !strcmp(name, "/dev/zero (deleted)") || !strncmp(name, "/SYSV", 5);
 }
 
-uint64_t file_keeps_pages(int fd, int memfd, uint64_t inode)
+uint64_t file_safe_bytes(int fd, int memfd, uint64_t inode)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st, own;
 
 	if (seals < 0 || fstat(fd, &st) || fstat(memfd, &own) || st.st_ino != inode ||
-	    st.st_dev != own.st_dev || seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) ||
+	    st.st_dev != own.st_dev || seals & F_SEAL_FUTURE_WRITE ||
 	    (!(seals & F_SEAL_SHRINK) && !is_nameless(fd)))
 		return 0;
 	return ((uint64_t)st.st_size + page - 1) & ~(page - 1);
+}
+
+/* Whether it is of the kernel's own memory, where memfds are. */
+static bool is_memory(const struct nic *nic, const struct vma *vma)
+{
+	struct stat own;
+
+	return !fstat(nic->seg_fd, &own) && own.st_dev == makedev(vma->major, vma->minor);
 }
 
 static bool is_file_of(int fd, const struct vma *vma)
@@ -89,7 +97,7 @@ static enum nic_unmapped enter(struct nic *nic, struct files *files, unsigned i,
 
 	if (fd < 0)
 		return NIC_UNMAPPED_CLOSED;
-	entry->size = file_keeps_pages(fd, nic->seg_fd, vma->inode);
+	entry->size = file_safe_bytes(fd, nic->seg_fd, vma->inode);
 	entry->start = vma->start - vma->offset;
 	if (entry->size < end - entry->start) {
 		close(fd);
@@ -109,11 +117,10 @@ void files_begin(struct nic *nic, struct files *files, const struct vma *vma, ui
 		 uint64_t length, struct share_run *run)
 {
 	unsigned i = 0, unused = NIC_FILES;
-	struct stat own;
 
 	/* Nothing is opened that could not be taken: opening a device has effects. */
 	run->why = NIC_UNMAPPED_SHRINKS;
-	if (fstat(nic->seg_fd, &own) || own.st_dev != makedev(vma->major, vma->minor))
+	if (!is_memory(nic, vma))
 		return;
 	for (; i < NIC_FILES; i++) {
 		struct seg_file *entry = &nic->seg->files[i];
@@ -157,9 +164,8 @@ void files_end(struct nic *nic, struct files *files, uint32_t file)
 bool files_find(const struct nic *nic, const struct vma *vma, struct piece *word)
 {
 	uint64_t offset = word->addr - vma->start + vma->offset;
-	struct stat own;
 
-	if (fstat(nic->seg_fd, &own) || own.st_dev != makedev(vma->major, vma->minor))
+	if (!is_memory(nic, vma))
 		return false;
 	for (unsigned i = 0; i < NIC_FILES; i++) {
 		const struct seg_file *entry = &nic->seg->files[i];

@@ -23,9 +23,9 @@ struct files {
 	uint32_t uses; /* of entries, ever */
 };
 
-/* Whole pages, in bytes, of a file that keeps them and may be written; 0: it does not, or is not the inode of memfd's file
- * system that is meant. */
-uint64_t file_keeps_pages(int fd, int memfd, uint64_t inode);
+/* How much of a file may be mapped, in bytes of whole pages: 0 unless it is safe, and the inode on memfd's file system that
+ * is meant. */
+uint64_t file_safe_bytes(int fd, int memfd, uint64_t inode);
 
 /* A region begins that lies in one shared mapping: how it is mapped, or why it is not. */
 void files_begin(struct nic *nic, struct files *files, const struct vma *vma, uint64_t addr,

@@ -22,11 +22,11 @@ const char *regions_reason(enum nic_unmapped reason)
 		[NIC_UNMAPPED_OFF] = "this process shares no memory (UROCE_MEMORY, or its limits)",
 		[NIC_UNMAPPED_EDGE] = "other memory of the program is in their first or last page",
 		[NIC_UNMAPPED_KIND] =
-			"neither private, anonymous memory nor of one shared file; or not readable and writable",
+			"neither private, anonymous memory nor all of one shared mapping; or not readable and writable",
 		[NIC_UNMAPPED_SHRINKS] =
-			"a shared file that can lose pages (not sealed against shrinking, or huge pages)",
+			"a shared file that is not sealed against shrinking, is sealed against writing, or has huge pages",
 		[NIC_UNMAPPED_CLOSED] =
-			"a shared file that the process has no descriptor of, and may not open",
+			"shared memory of which the process has no descriptor, and may not open one",
 		[NIC_UNMAPPED_STACK] = "a thread's stack",
 		[NIC_UNMAPPED_KNOWN] = "also in an earlier region, in which it was not mapped",
 		[NIC_UNMAPPED_SPLIT] = "mapped in several pieces, of which one counts",

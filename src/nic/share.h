@@ -7,6 +7,8 @@
  * Pages that a region already covers keep what they are until the last such region goes: a peer may be copying into
  * them in another way, and that store would be lost.
  *
+ * Memory that is shared already stays in its own file (nic/files.h).
+ *
  * Whatever the machine refuses, memory stays private and is reached in the other ways (local/memory.h).
  */
 #ifndef UROCE_NIC_SHARE_H

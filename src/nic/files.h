@@ -18,7 +18,7 @@
 struct files {
 	struct {
 		uint32_t regions; /* in it; 0: not in use */
-		int fd;
+		int fd;		  /* which a forked child has too, unlike the segment */
 	} at[NIC_FILES];
 	uint32_t uses; /* of entries, ever */
 };

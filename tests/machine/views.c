@@ -61,6 +61,7 @@ static struct memory sealed_memory(size_t bytes)
 static struct memory get_memory(enum kind kind, size_t bytes)
 {
 	struct memory memory = { .fd = -1 };
+	char name[32];
 	int id;
 
 	switch (kind) {
@@ -86,9 +87,10 @@ static struct memory get_memory(enum kind kind, size_t bytes)
 		CHECK_EQUAL(shmctl(id, IPC_RMID, NULL), 0);
 		break;
 	case POSIX:
-		memory.fd = shm_open("/" NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		snprintf(name, sizeof(name), "/" NAME "-%d", (int)getpid());
+		memory.fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		CHECK(memory.fd >= 0);
-		shm_unlink("/" NAME);
+		shm_unlink(name);
 		CHECK_EQUAL(ftruncate(memory.fd, (off_t)bytes), 0);
 		memory.at = map(memory.fd, bytes, 0);
 		break;
@@ -287,7 +289,7 @@ static void fill(uint8_t *at, uint8_t with)
 /* Whether this is what a region holds that use() has been at. */
 static bool is_used(const uint8_t *at, uint8_t with)
 {
-	uint8_t bytes[BYTES];
+	_Alignas(uint64_t) uint8_t bytes[BYTES];
 
 	fill(bytes, with);
 	++*(uint64_t *)bytes;

@@ -121,23 +121,18 @@ static bool is_privileged(void)
 	return fd >= 0;
 }
 
-/* Lines of a file of this process that have a text in them. */
-static unsigned count_lines(const char *path, const char *text)
+/* Of the memfds of this test, in this process. */
+static unsigned count_mappings(void)
 {
-	FILE *file = fopen(path, "re");
+	FILE *maps = fopen("/proc/self/maps", "re");
 	unsigned count = 0;
 	char line[512];
 
-	CHECK(file);
-	while (fgets(line, sizeof(line), file))
-		count += strstr(line, text) != NULL;
-	fclose(file);
+	CHECK(maps);
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, "memfd:" NAME) != NULL;
+	fclose(maps);
 	return count;
-}
-
-static unsigned count_mappings(void)
-{
-	return count_lines("/proc/self/maps", "memfd:" NAME);
 }
 
 static void wait_for_mappings(unsigned count)
@@ -236,7 +231,7 @@ struct meeting {
 	struct card other;
 };
 
-static void meet(struct meeting *m, int line)
+static void connect_pair(struct meeting *m, int line)
 {
 	struct card card;
 
@@ -247,6 +242,31 @@ static void meet(struct meeting *m, int line)
 	node_connect(m->qp, &m->other, &patient);
 	say(line, 1);
 	expect(line, 1);
+}
+
+static void join(struct meeting *m, int line)
+{
+	node_open(&m->node);
+	connect_pair(m, line);
+}
+
+static void part(struct meeting *m)
+{
+	CHECK_EQUAL(ibv_destroy_qp(m->qp), 0);
+	node_close(&m->node);
+}
+
+/* A QP of the same process at the other end. */
+static struct ibv_qp *connect_within(struct meeting *self, const struct meeting *m)
+{
+	struct ibv_qp *end;
+
+	self->node = m->node;
+	self->qp = node_qp(&self->node, IBV_QPT_RC, NULL);
+	end = node_qp(&self->node, IBV_QPT_RC, NULL);
+	node_connect_pair(&self->node, self->qp, end, &patient);
+	self->other = node_card(&self->node, end);
+	return end;
 }
 
 struct place {
@@ -350,12 +370,11 @@ static void own_kind(int line)
 	struct meeting m;
 	struct ibv_mr *mr;
 
-	node_open(&m.node);
+	join(&m, line);
 	if (given.closed)
 		close(memory.fd);
 	mr = enroll(&m.node, memory.at, given.bytes);
 	CHECK_EQUAL(why_not(mr), given.why);
-	meet(&m, line);
 	offer(line, mr);
 	expect(line, 1);
 	CHECK(is_used(memory.at, 1));
@@ -366,6 +385,7 @@ static void own_kind(int line)
 	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
 	CHECK(is_used(memory.at, 1));
 	expect(line, 3);
+	part(&m);
 }
 
 static void use_kind(int line)
@@ -374,8 +394,7 @@ static void use_kind(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	before = copies_of(m.qp);
 	use(&m, &place, 1);
@@ -384,6 +403,7 @@ static void use_kind(int line)
 	expect(line, 2);
 	CHECK(is_used(m.node.buf + SENT, 1));
 	say(line, 3);
+	part(&m);
 }
 
 static void run_kind(enum kind kind, enum nic_unmapped why)
@@ -468,13 +488,13 @@ static void own_unmapped(int line)
 	struct memory memory = sealed_memory(BYTES);
 	struct meeting m, self;
 	uint8_t bytes[BYTES];
+	struct ibv_qp *end;
 	struct ibv_mr *mr;
 	struct place place;
 
-	node_open(&m.node);
+	join(&m, line);
 	mr = enroll(&m.node, memory.at, BYTES);
 	place = (struct place){ (uintptr_t)mr->addr, mr->rkey };
-	meet(&m, line);
 	CHECK_EQUAL(munmap(memory.at, BYTES / 2), 0);
 	CHECK(mmap(memory.at + BYTES / 2, BYTES / 2, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
@@ -483,10 +503,7 @@ static void own_unmapped(int line)
 	CHECK_EQUAL(pread(memory.fd, bytes, BYTES, 0), BYTES);
 	CHECK(is_used(bytes, 1));
 	/* Within the process, from both ends. */
-	self.node = m.node;
-	self.qp = node_qp(&self.node, IBV_QPT_RC, NULL);
-	node_connect_pair(&self.node, self.qp, node_qp(&self.node, IBV_QPT_RC, NULL), &patient);
-	self.other = node_card(&self.node, self.qp);
+	end = connect_within(&self, &m);
 	use(&self, &place, 2);
 	CHECK_EQUAL(pread(memory.fd, bytes, BYTES, 0), BYTES);
 	CHECK(is_used(bytes, 2));
@@ -497,6 +514,9 @@ static void own_unmapped(int line)
 	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
 	CHECK_EQUAL(count_mappings(), 0);
 	say(line, 2);
+	CHECK_EQUAL(ibv_destroy_qp(end), 0);
+	CHECK_EQUAL(ibv_destroy_qp(self.qp), 0);
+	part(&m);
 }
 
 static void use_unmapped(int line)
@@ -504,12 +524,12 @@ static void use_unmapped(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	use(&m, &place, 1);
 	say(line, 1);
 	expect(line, 2);
+	part(&m);
 }
 
 static void unmapped(void)
@@ -524,15 +544,18 @@ static void own_punched(int line)
 {
 	struct memory memory = sealed_memory(BYTES);
 	struct meeting m;
+	struct ibv_mr *mr;
 
-	node_open(&m.node);
-	meet(&m, line);
-	offer(line, enroll(&m.node, memory.at, BYTES));
+	join(&m, line);
+	mr = enroll(&m.node, memory.at, BYTES);
+	offer(line, mr);
 	for (unsigned i = 0; i < PUNCHES; i++)
 		CHECK_EQUAL(madvise(memory.at, BYTES, MADV_REMOVE), 0);
 	say(line, 1);
 	expect(line, 2);
 	CHECK(is_used(memory.at, 1));
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	part(&m);
 }
 
 static void use_punched(int line)
@@ -540,14 +563,14 @@ static void use_punched(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	for (unsigned i = 0; i < PUNCHES; i++)
 		do_rdma(&m, IBV_WR_RDMA_WRITE, SENT, BYTES, &place);
 	expect(line, 1);
 	use(&m, &place, 1);
 	say(line, 2);
+	part(&m);
 }
 
 static void punched(void)
@@ -562,15 +585,15 @@ static void own_ended(int line)
 	struct meeting m;
 	struct ibv_mr *mr;
 
-	node_open(&m.node);
+	join(&m, line);
 	mr = enroll(&m.node, memory.at, BYTES);
-	meet(&m, line);
 	offer(line, mr);
 	expect(line, 1);
 	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
 	say(line, 2);
 	expect(line, 3);
 	CHECK(is_used(memory.at, 1));
+	part(&m);
 }
 
 static void use_ended(int line)
@@ -578,8 +601,7 @@ static void use_ended(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	CHECK_EQUAL(count_mappings(), 0);
 	use(&m, &place, 1);
@@ -592,6 +614,7 @@ static void use_ended(int line)
 		    0);
 	node_expect(m.node.cq, 9, IBV_WC_REM_ACCESS_ERR);
 	say(line, 3);
+	part(&m);
 }
 
 static void ended(void)
@@ -606,11 +629,10 @@ static void ended(void)
 static void own_rounds(int line)
 {
 	struct memory memory = sealed_memory(BYTES);
-	unsigned fds = 0, mappings = 0;
+	unsigned fds = 0;
 	struct meeting m;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	for (unsigned i = 1; i <= ROUNDS; i++) {
 		struct ibv_mr *mr = enroll(&m.node, memory.at, BYTES);
 
@@ -620,42 +642,37 @@ static void own_rounds(int line)
 		expect(line, i);
 		CHECK_EQUAL(*(uint32_t *)memory.at, i);
 		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
-		if (i == STARTED) {
+		if (i == STARTED)
 			fds = count_fds();
-			mappings = count_lines("/proc/self/maps", "");
-		}
 	}
 	CHECK_EQUAL(count_fds(), fds);
-	CHECK(count_lines("/proc/self/maps", "") <= mappings + 2);
 	CHECK_EQUAL(count_mappings(), 1);
 	say(line, 0);
+	part(&m);
 }
 
 static void use_rounds(int line)
 {
-	unsigned fds = 0, mappings = 0;
+	unsigned fds = 0;
 	struct copies before;
 	struct meeting m;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	before = copies_of(m.qp);
 	for (unsigned i = 1; i <= ROUNDS; i++) {
 		struct place place = take_offer(line);
 
 		*(uint32_t *)(m.node.buf + SENT) = i;
 		do_rdma(&m, IBV_WR_RDMA_WRITE, SENT, sizeof(i), &place);
-		if (i == STARTED) {
+		if (i == STARTED)
 			fds = count_fds();
-			mappings = count_lines("/proc/self/maps", "");
-		}
 		say(line, i);
 	}
 	expect(line, 0);
 	CHECK_EQUAL(copies_of(m.qp).mapped - before.mapped, ROUNDS);
 	CHECK_EQUAL(count_fds(), fds);
 	wait_for_mappings(0);
-	CHECK(count_lines("/proc/self/maps", "") <= mappings + 2);
+	part(&m);
 }
 
 static void rounds(void)
@@ -669,8 +686,7 @@ static void own_until_killed(int line)
 	struct memory memory = sealed_memory(BYTES);
 	struct meeting m;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	offer(line, enroll(&m.node, memory.at, BYTES));
 	while (!atomic_load((_Atomic uint64_t *)memory.at))
 		;
@@ -695,8 +711,7 @@ static void use_killed(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	fill(m.node.buf + SENT, 1);
 	while (wc.status == IBV_WC_SUCCESS) {
@@ -708,6 +723,7 @@ static void use_killed(int line)
 	CHECK_EQUAL(wc.status, IBV_WC_RETRY_EXC_ERR);
 	CHECK_EQUAL(ibv_destroy_qp(m.qp), 0);
 	wait_for_mappings(0);
+	node_close(&m.node);
 }
 
 static void killed(void)
@@ -724,9 +740,8 @@ static void own_forking(int line)
 	struct ibv_mr *mr;
 	pid_t pid;
 
-	node_open(&m.node);
+	join(&m, line);
 	mr = enroll(&m.node, memory.at, BYTES);
-	meet(&m, line);
 	write_from(&m, mr);
 	CHECK_EQUAL(count_mappings(), 2);
 	CHECK_EQUAL(count_descriptors(), 2);
@@ -750,6 +765,8 @@ static void own_forking(int line)
 	memory.at[BYTES - 1] ^= 1;
 	CHECK(is_used(memory.at, 1));
 	say(line, 2);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	part(&m);
 }
 
 static void use_forking(int line)
@@ -758,14 +775,14 @@ static void use_forking(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	before = copies_of(m.qp);
 	use(&m, &place, 1);
 	CHECK_EQUAL(copies_of(m.qp).mapped - before.mapped, MESSAGES);
 	say(line, 1);
 	expect(line, 2);
+	part(&m);
 }
 
 static void forking(void)
@@ -800,10 +817,11 @@ static void own_added(int line)
 	_Atomic uint64_t *word = (_Atomic uint64_t *)(memory.at + ADDED);
 	struct ibv_mr *mr, *other;
 	struct meeting m, self;
+	struct ibv_qp *end;
 	pthread_t thread;
 	uint64_t own = 0;
 
-	node_open(&m.node);
+	join(&m, line);
 	/* The other one is in two mappings. */
 	CHECK_EQUAL(mprotect(memory.at + 4 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE | PROT_EXEC),
 		    0);
@@ -811,11 +829,8 @@ static void own_added(int line)
 	other = enroll(&m.node, memory.at, BYTES);
 	CHECK_EQUAL(why_not(mr), NIC_MAPPED);
 	CHECK_EQUAL(why_not(other), NIC_UNMAPPED_KIND);
-	meet(&m, line);
 
-	self.node = m.node;
-	self.qp = node_qp(&self.node, IBV_QPT_RC, NULL);
-	node_connect_pair(&self.node, self.qp, node_qp(&self.node, IBV_QPT_RC, NULL), &patient);
+	end = connect_within(&self, &m);
 	self.other = (struct card){ .addr = (uintptr_t)word, .rkey = other->rkey };
 	line_send(line, &(struct place){ (uintptr_t)word, mr->rkey }, sizeof(struct place));
 	CHECK_EQUAL(pthread_create(&thread, NULL, add_by_other_region, &self), 0);
@@ -824,6 +839,11 @@ static void own_added(int line)
 	pthread_join(thread, NULL);
 	expect(line, 1);
 	CHECK_EQUAL(atomic_load(word), own + 2 * ADDITIONS);
+	CHECK_EQUAL(ibv_destroy_qp(end), 0);
+	CHECK_EQUAL(ibv_destroy_qp(self.qp), 0);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK_EQUAL(ibv_dereg_mr(other), 0);
+	part(&m);
 }
 
 static void use_added(int line)
@@ -831,11 +851,11 @@ static void use_added(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	add_up(&m, &place);
 	say(line, 1);
+	part(&m);
 }
 
 static void added(void)
@@ -853,13 +873,12 @@ static void own_several(int line)
 
 	again = map(memory.fd, 4 * BYTES, 0);
 	CHECK(again);
-	node_open(&m.node);
+	join(&m, line);
 	mrs[0] = enroll(&m.node, memory.at, BYTES);
 	mrs[1] = enroll(&m.node, memory.at + 2 * BYTES + 8, BYTES);
 	CHECK_EQUAL(count_descriptors(), 2);
 	mrs[2] = enroll(&m.node, again + BYTES, BYTES);
 	CHECK_EQUAL(count_descriptors(), 3);
-	meet(&m, line);
 	for (unsigned i = 0; i < 3; i++)
 		offer(line, mrs[i]);
 	expect(line, 1);
@@ -875,6 +894,7 @@ static void own_several(int line)
 	CHECK_EQUAL(count_descriptors(), 1);
 	say(line, 4);
 	expect(line, 5);
+	part(&m);
 }
 
 static void use_several(int line)
@@ -883,8 +903,7 @@ static void use_several(int line)
 	struct copies before;
 	struct meeting m;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	before = copies_of(m.qp);
 	for (unsigned i = 0; i < 3; i++)
 		places[i] = take_offer(line);
@@ -900,6 +919,7 @@ static void use_several(int line)
 	expect(line, 4);
 	wait_for_mappings(0);
 	say(line, 5);
+	part(&m);
 }
 
 static void several(void)
@@ -916,8 +936,7 @@ static void own_many(int line)
 	struct ibv_mr *mrs[FILES];
 	struct meeting m;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	for (unsigned i = 0; i < FILES; i++) {
 		memories[i] = sealed_memory(BYTES);
 		mrs[i] = enroll(&m.node, memories[i].at, BYTES);
@@ -935,6 +954,8 @@ static void own_many(int line)
 	offer(line, mrs[0]);
 	expect(line, 2);
 	CHECK(is_used(memories[FILES - 1].at, 1));
+	CHECK_EQUAL(ibv_dereg_mr(mrs[0]), 0);
+	part(&m);
 }
 
 static void use_many(int line)
@@ -942,8 +963,7 @@ static void use_many(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	for (unsigned i = 0; i < FILES; i++) {
 		place = take_offer(line);
 		use(&m, &place, (uint8_t)i);
@@ -954,6 +974,7 @@ static void use_many(int line)
 	use(&m, &place, 1);
 	wait_for_mappings(1);
 	say(line, 2);
+	part(&m);
 }
 
 static void many(void)
@@ -972,8 +993,7 @@ static void use_poor(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	before = copies_of(m.qp);
 	CHECK_EQUAL(getrlimit(scarce, &limit), 0);
@@ -990,6 +1010,7 @@ static void use_poor(int line)
 	expect(line, 2);
 	CHECK(is_used(m.node.buf + SENT, 1));
 	say(line, 3);
+	part(&m);
 }
 
 static void run_poor(int resource)
@@ -1014,13 +1035,13 @@ static void own_short(int line)
 {
 	int fd = make_memfd(BYTES, 0, F_SEAL_SHRINK);
 	uint8_t *at = map(fd, 2 * BYTES, 0);
-	struct ibv_mr *mr;
+	struct ibv_mr *first, *mr;
 	struct meeting m;
 
 	CHECK(at);
-	node_open(&m.node);
-	meet(&m, line);
-	CHECK_EQUAL(why_not(enroll(&m.node, at, BYTES)), NIC_MAPPED);
+	join(&m, line);
+	first = enroll(&m.node, at, BYTES);
+	CHECK_EQUAL(why_not(first), NIC_MAPPED);
 	mr = enroll(&m.node, at + BYTES, BYTES);
 	CHECK_EQUAL(why_not(mr), NIC_UNMAPPED_SHRINKS);
 	offer(line, mr);
@@ -1030,10 +1051,13 @@ static void own_short(int line)
 	CHECK_EQUAL(ftruncate(fd, 2 * BYTES), 0);
 	mr = enroll(&m.node, at + BYTES, BYTES);
 	CHECK_EQUAL(why_not(mr), NIC_MAPPED);
-	meet(&m, line);
+	connect_pair(&m, line);
 	offer(line, mr);
 	expect(line, 2);
 	CHECK(is_used(at + BYTES, 1));
+	CHECK_EQUAL(ibv_dereg_mr(first), 0);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	part(&m);
 }
 
 static void use_short(int line)
@@ -1041,8 +1065,7 @@ static void use_short(int line)
 	struct meeting m;
 	struct place place;
 
-	node_open(&m.node);
-	meet(&m, line);
+	join(&m, line);
 	place = take_offer(line);
 	CHECK_EQUAL(node_rdma(&m.node, m.qp, 9, IBV_WR_RDMA_WRITE, SENT, BYTES, place.addr,
 			      place.rkey),
@@ -1050,10 +1073,11 @@ static void use_short(int line)
 	node_expect(m.node.cq, 9, IBV_WC_REM_ACCESS_ERR);
 	CHECK_EQUAL(ibv_destroy_qp(m.qp), 0);
 	say(line, 1);
-	meet(&m, line);
+	connect_pair(&m, line);
 	place = take_offer(line);
 	use(&m, &place, 1);
 	say(line, 2);
+	part(&m);
 }
 
 static void behind_the_end(void)

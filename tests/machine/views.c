@@ -230,12 +230,13 @@ static void rounds(void)
 static void own_until_killed(int line)
 {
 	struct memory memory = sealed_memory(BYTES);
+	uint64_t end = now_ms() + TIMEOUT_MS;
 	struct meeting m;
 
 	join(&m, line);
 	offer(line, enroll(&m.node, memory.at, BYTES));
 	while (!atomic_load((_Atomic uint64_t *)memory.at))
-		;
+		CHECK(now_ms() < end);
 	raise(SIGKILL);
 }
 

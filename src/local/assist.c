@@ -199,8 +199,8 @@ bool assist_atomic(struct nic *nic, const struct piece *at, enum assist_op op, u
 	struct piece word = *at;
 
 	/* By another region over this page somebody may be using the CPU. */
-	if (word.kind == PIECE_PRIVATE && share_has(nic, word.addr))
-		word.kind = PIECE_MAPPED;
+	if (word.kind == PIECE_PRIVATE)
+		share_find(nic, &word);
 	if (memory_atomic(attach_self(nic), &word, op == ASSIST_COMPARE_SWAP, compare_add, swap,
 			  old))
 		return true;

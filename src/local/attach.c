@@ -172,6 +172,7 @@ int attach_start(struct nic *nic)
 		.conn = -1,
 	};
 	windows_init(&attach->self.windows, share_file(nic), true);
+	views_init(&attach->self.views, nic, nic->seg, getpid());
 	nic->attach = attach;
 	visitor_add(nic, &attach->self.visitor);
 
@@ -196,6 +197,7 @@ static void peer_free(struct nic *nic, struct peer *peer)
 {
 	assist_forget(nic, peer);
 	windows_destroy(&peer->windows);
+	views_destroy(&peer->views);
 	munmap(peer->visitor.seg, peer->size);
 	close(peer->visitor.seg_fd);
 	close(peer->target.doorbell);
@@ -237,6 +239,7 @@ void attach_stop(struct nic *nic)
 	list_for_each_safe(node, tmp, &attach->peers)
 		peer_free(nic, list_entry(node, struct peer, of_attach));
 	windows_destroy(&attach->self.windows);
+	views_destroy(&attach->self.views);
 	pthread_cond_destroy(&attach->resolved);
 	pthread_mutex_destroy(&attach->lock);
 	free(attach);
@@ -340,6 +343,7 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 	peer->pid = pid;
 	peer->conn = -1;
 	windows_init(&peer->windows, fds[2], false);
+	views_init(&peer->views, nic, seg, pid);
 	list_init(&peer->asks);
 	atomic_store(&peer->cma, memory_way() <= MEMORY_CMA && memory_probe(peer));
 	list_add_tail(&attach->peers, &peer->of_attach);
@@ -518,26 +522,35 @@ static void accept_one(struct nic *nic, struct endpoint *listening)
 	pthread_mutex_unlock(&nic->attach->lock);
 }
 
-/* HELLO: look who it is, know it, answer with who we are. */
+/* Lock held. Looks who is at the other end, and knows it: NULL with *why when we have nothing to do with it. The
+ * descriptors are its or closed. */
+static struct peer *meet(struct nic *nic, const struct endpoint *endpoint,
+			 const struct message *message, int *fds, enum cause_code *why)
+{
+	struct ucred cred = { 0 };
+	socklen_t length = sizeof(cred);
+
+	*why = CAUSE_NONE;
+	if (getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length))
+		*why = CAUSE_ATTACH_FAILED;
+	else if (message->version != NIC_LAYOUT_VERSION)
+		*why = CAUSE_PEER_OTHER_VERSION;
+	else if (cred.uid != geteuid())
+		*why = CAUSE_PEER_OTHER_USER;
+	if (!*why)
+		return know(nic, message, fds, cred.pid, why);
+	message_close_fds(fds);
+	return NULL;
+}
+
+/* HELLO: know who it is, answer with who we are. */
 static enum cause_code welcome(struct nic *nic, struct endpoint *endpoint,
 			       const struct message *hello, int *fds)
 {
 	struct message answer = introduction(nic, MESSAGE_WELCOME);
-	struct ucred cred = { 0 };
-	socklen_t length = sizeof(cred);
-	enum cause_code why = CAUSE_NONE;
-	struct peer *peer = NULL;
+	enum cause_code why;
+	struct peer *peer = meet(nic, endpoint, hello, fds, &why);
 
-	if (getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length))
-		why = CAUSE_ATTACH_FAILED;
-	else if (hello->version != NIC_LAYOUT_VERSION)
-		why = CAUSE_PEER_OTHER_VERSION;
-	else if (cred.uid != geteuid())
-		why = CAUSE_PEER_OTHER_USER;
-	if (why)
-		message_close_fds(fds);
-	else
-		peer = know(nic, hello, fds, cred.pid, &why);
 	if (!peer) {
 		answer.type = MESSAGE_REFUSED;
 		answer.value = why;
@@ -560,21 +573,9 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint,
 				const struct message *message, int *fds)
 {
 	struct attach *attach = nic->attach;
-	struct ucred cred = { 0 };
-	socklen_t length = sizeof(cred);
-	enum cause_code why = CAUSE_NONE;
-	struct peer *peer = NULL;
+	enum cause_code why;
+	struct peer *peer = meet(nic, endpoint, message, fds, &why);
 
-	if (getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length))
-		why = CAUSE_ATTACH_FAILED;
-	else if (message->version != NIC_LAYOUT_VERSION)
-		why = CAUSE_PEER_OTHER_VERSION;
-	else if (cred.uid != geteuid())
-		why = CAUSE_PEER_OTHER_USER;
-	if (why)
-		message_close_fds(fds);
-	else
-		peer = know(nic, message, fds, cred.pid, &why);
 	if (!peer)
 		return why;
 
@@ -747,6 +748,7 @@ uint64_t attach_bury(struct nic *nic)
 	list_for_each_safe(node, tmp, &attach->peers) {
 		struct peer *peer = list_entry(node, struct peer, of_attach);
 
+		views_tidy(&peer->views);
 		if (atomic_load(&peer->dead) && !atomic_load(&peer->refs)) {
 			list_del(&peer->of_attach);
 			list_add_tail(&unused, &peer->of_attach);
@@ -786,4 +788,18 @@ int attach_ask(struct nic *nic, struct peer *peer, struct message *message)
 	}
 	pthread_mutex_unlock(&attach->lock);
 	return error;
+}
+
+void attach_ring(struct nic *nic)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&nic->attach->lock);
+	list_for_each(node, &nic->attach->peers) {
+		struct peer *peer = list_entry(node, struct peer, of_attach);
+
+		if (write(peer->target.doorbell, &one, sizeof(one)) < 0)
+			continue; /* it is awake anyway */
+	}
+	pthread_mutex_unlock(&nic->attach->lock);
 }

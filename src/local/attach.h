@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "local/message.h"
+#include "local/view.h"
 #include "local/window.h"
 #include "nic/attention.h"
 #include "nic/nic.h"
@@ -23,6 +24,7 @@ struct peer {
 	struct visitor visitor; /* its segment; must be first */
 	struct target target;
 	struct windows windows; /* its pages file */
+	struct views views;	/* other files of its regions */
 	uint64_t instance;
 	uint64_t size; /* bytes mapped */
 	uint32_t primary_slot;
@@ -69,12 +71,15 @@ struct endpoint;
 void attach_serve(struct nic *nic, struct endpoint *endpoint);
 
 /* Helper, each time it wakes: finds out who died, repairs, lets go of dead peers that are not used
- * any more. Returns when to call again at the latest (CLOCK_MONOTONIC ns; UINT64_MAX: when
- * something happens). */
+ * any more, and of what peers have ended. Returns when to call again at the latest (CLOCK_MONOTONIC
+ * ns; UINT64_MAX: when something happens). */
 uint64_t attach_bury(struct nic *nic);
 
 /* Sends a request to a peer's helper, opening the connection if need be. 0, or errno (EAGAIN: ask
  * later). */
 int attach_ask(struct nic *nic, struct peer *peer, struct message *message);
+
+/* Rings all peers: they find out in our segment what has ended. */
+void attach_ring(struct nic *nic);
 
 #endif

@@ -63,7 +63,8 @@ uint32_t memory_slice(const struct piece *pieces, uint32_t count, uint64_t offse
 			part = length;
 		slice[n++] = (struct piece){ .addr = pieces[i].addr + offset,
 					     .length = part,
-					     .kind = pieces[i].kind };
+					     .kind = pieces[i].kind,
+					     .file = pieces[i].file };
 		length -= part;
 		offset = 0;
 	}

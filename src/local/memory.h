@@ -51,6 +51,8 @@ static inline uint8_t *memory_see(struct peer *peer, const struct piece *piece, 
 	switch (piece->kind) {
 	case PIECE_MAPPED:
 		return window_at(&peer->windows, piece->addr + offset, length);
+	case PIECE_FILE:
+		return view_at(&peer->views, piece->file, piece->addr + offset);
 	case PIECE_OURS:
 		return (uint8_t *)(uintptr_t)piece->addr + offset;
 	default:

@@ -26,7 +26,7 @@
 #include "observe/cause.h"
 #include "observe/counters.h"
 
-#define NIC_LAYOUT_VERSION 4
+#define NIC_LAYOUT_VERSION 5
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -45,6 +45,7 @@
 #define NIC_MAX_RD_ATOMIC  128
 #define NIC_MAX_MSG	   (1ULL << 31)
 #define NIC_VISITS	   128
+#define NIC_FILES	   64
 #define NIC_CAUSES	   4096
 #define NIC_CACHE_LINE	   64
 
@@ -224,13 +225,15 @@ enum nic_unmapped {
 	NIC_MAPPED,
 	NIC_UNMAPPED_OFF,     /* there is no pages file */
 	NIC_UNMAPPED_EDGE,    /* pages that the region covers in part */
-	NIC_UNMAPPED_KIND,    /* not private anonymous memory, or not writable */
+	NIC_UNMAPPED_KIND,    /* neither private nor of one shared file, or not writable */
+	NIC_UNMAPPED_SHRINKS, /* a shared file that can lose pages */
+	NIC_UNMAPPED_CLOSED,  /* a shared file that the owner cannot open */
 	NIC_UNMAPPED_STACK,   /* a thread's stack is there */
 	NIC_UNMAPPED_KNOWN,   /* an earlier region has it, and it was not mapped then */
 	NIC_UNMAPPED_SPLIT,   /* mapped, but apart from the longest run */
 	NIC_UNMAPPED_THREADS, /* other threads, and nothing that holds them (userfaultfd) */
 	NIC_UNMAPPED_PINNED,  /* a device or the kernel uses the pages */
-	NIC_UNMAPPED_LIMIT,   /* too many mappings (vm.max_map_count) */
+	NIC_UNMAPPED_LIMIT,   /* too many mappings (vm.max_map_count), or NIC_FILES */
 	NIC_UNMAPPED_MEMORY,  /* no memory */
 	NIC_UNMAPPED_FORK,    /* it was, until a fork */
 	NIC_UNMAPPED_REASONS,
@@ -249,12 +252,29 @@ struct seg_mr {
 	uint64_t iova;	 /* what remote addresses and SGEs name the first byte */
 	uint32_t pd;
 	uint32_t unmapped; /* enum nic_unmapped */
-	/* What of it peers reach through the owner's pages file, in the owner's address space; none: 0, 0. The owner ends
-	 * that before fork by storing 0 to mapped_end while the region stays valid. */
+	/* What of it peers reach through a file of the owner, in the owner's address space; none: 0, 0. With the pages file
+	 * the owner ends that before fork by storing 0 to mapped_end while the region stays valid. */
 	_Atomic uint64_t mapped_start, mapped_end;
-	uint64_t reserved;
+	uint32_t file; /* 0: the pages file; else seg_file.file of the one that has it all */
+	uint32_t reserved;
 };
 #define NIC_MR_VALID (1ull << 20)
+
+/*
+ * A file that regions of the owner lie in (nic/files.h). The owner writes it before a region that names it is valid, and
+ * ends it after the last such region has become invalid and visits are over.
+ */
+struct seg_file {
+	/* Names this use of the entry, which is number file % NIC_FILES; 0: not in use. After the rest (release). */
+	_Atomic uint32_t file;
+	int32_t fd; /* the owner's descriptor */
+	uint64_t inode;
+	uint64_t start; /* where its first byte is, or would be, in the owner's address space */
+	uint64_t size;	/* bytes, whole pages */
+	/* Initiators, before they map it: they are to be rung when it ends. */
+	_Atomic uint32_t viewed;
+	uint32_t reserved;
+};
 
 /*
  * A visit: this process's thread works on another segment (or its own). word is target's primary slot
@@ -296,6 +316,7 @@ struct nic_segment {
 	struct seg_attention qp_attention, cq_attention, srq_attention;
 	struct device_counters counters;
 	struct cause_ring causes;
+	struct seg_file files[NIC_FILES];
 	struct seg_cq cqs[NIC_MAX_CQ];
 	struct seg_srq srqs[NIC_MAX_SRQ];
 	struct seg_qp qps[NIC_MAX_QP];

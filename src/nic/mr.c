@@ -90,6 +90,7 @@ static void publish(struct nic_mr *mr, bool new_keys, const struct share_run *ru
 	shared->iova = mr->iova;
 	shared->pd = mr->pd;
 	shared->unmapped = run->why;
+	shared->file = run->file;
 	atomic_store_explicit(&shared->mapped_start, run->start, memory_order_relaxed);
 	atomic_store_explicit(&shared->mapped_end, run->end, memory_order_relaxed);
 	set_keys(mr, tag);
@@ -190,7 +191,7 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 	share_lock(mr->nic);
 	error = share_add(mr->nic, changed.addr, changed.length, &run);
 	if (!error) {
-		share_remove(mr->nic, mr->addr, mr->length);
+		share_remove(mr->nic, mr->addr, mr->length, mr->shared->file);
 		*mr = changed;
 		publish(mr, flags & IBV_REREG_MR_CHANGE_TRANSLATION, &run);
 	}
@@ -212,7 +213,7 @@ int nic_mr_deregister(struct nic_mr *mr)
 	if (error)
 		return error;
 	share_lock(mr->nic);
-	share_remove(mr->nic, mr->addr, mr->length);
+	share_remove(mr->nic, mr->addr, mr->length, mr->shared->file);
 	share_unlock(mr->nic);
 	table_free(&mr->nic->mrs, mr->index);
 	return 0;

@@ -19,6 +19,7 @@ struct nic_mr {
 enum piece_kind {
 	PIECE_PRIVATE, /* the program's: by the kernel, or its process's helper */
 	PIECE_MAPPED,  /* the program's, in its pages file */
+	PIECE_FILE,    /* the program's, in a file of its own */
 	PIECE_OURS,    /* this library's, in this process: by its address */
 };
 
@@ -26,6 +27,7 @@ struct piece {
 	uint64_t addr; /* in the owner's address space */
 	uint64_t length;
 	enum piece_kind kind;
+	uint32_t file; /* PIECE_FILE: seg_file.file */
 };
 
 /* Memory of this library. */
@@ -73,7 +75,10 @@ static inline struct piece mr_piece(const struct seg_mr *mr, uint64_t addr, uint
 
 	return (struct piece){ .addr = va,
 			       .length = length,
-			       .kind = mapped ? PIECE_MAPPED : PIECE_PRIVATE };
+			       .kind = !mapped	? PIECE_PRIVATE :
+				       mr->file ? PIECE_FILE :
+						  PIECE_MAPPED,
+			       .file = mr->file };
 }
 
 /*

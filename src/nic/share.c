@@ -14,6 +14,7 @@
 
 #include "local/memory.h"
 #include "local/window.h"
+#include "nic/files.h"
 #include "nic/ranges.h"
 #include "nic/switch.h"
 #include "nic/threads.h"
@@ -30,6 +31,7 @@ struct share {
 	pthread_mutex_t lock;
 	struct page_ranges ranges;
 	struct switcher switcher;
+	struct files files; /* other than the pages file */
 	struct stat file;
 	uint64_t page;
 	/* Mappings of the process when they were last counted, switches since, and what it may have. */
@@ -268,45 +270,64 @@ static void find_run(const struct share *share, int maps, uint64_t start, uint64
 	}
 }
 
-int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run *run)
+/* Whether all of it is one mapping of a file that is shared already. */
+static bool is_in_file(const struct share *share, const struct look *look, uint64_t start,
+		       uint64_t end, struct vma *vma)
 {
-	struct share *share = nic->share;
-	struct page_range range;
-	struct look look;
-	uint64_t page, start, end, inner, inner_end;
+	return vma_find(look->maps, start, vma) && vma->start <= start && vma->end >= end &&
+	       vma->shared && vma->prot & PROT_READ && vma->prot & PROT_WRITE &&
+	       !is_ours(share, vma);
+}
 
-	*run = (struct share_run){ .why = NIC_UNMAPPED_OFF };
-	if (!share || addr + length > SHARE_ADDRESSES)
-		return 0;
-	page = share->page;
-	start = addr & ~(page - 1);
-	end = (addr + length + page - 1) & ~(page - 1);
-	inner = (addr + page - 1) & ~(page - 1);
-	inner_end = (addr + length) & ~(page - 1);
-	if (!ranges_add(&share->ranges, start, end))
-		return ENOMEM;
+/* Pages that lie wholly in the region come into the pages file, if they may; what of it is there then. */
+static void add_pages(struct share *share, const struct look *look, uint64_t addr, uint64_t length,
+		      struct share_run *run)
+{
+	uint64_t below = ~(share->page - 1), above = share->page - 1;
+	uint64_t start = addr & below, end = (addr + length + above) & below;
+	uint64_t inner = (addr + above) & below, inner_end = (addr + length) & below;
+	struct page_range range;
+
 	run->why = start < inner || inner_end < end ? NIC_UNMAPPED_EDGE : NIC_MAPPED;
 	if (inner >= inner_end)
-		return 0;
-	if (!look_begin(nic, &look)) {
-		run->why = NIC_UNMAPPED_OFF;
-		return 0;
-	}
+		return;
 	for (uint64_t at = inner; ranges_next(&share->ranges, at, inner_end, &range);
 	     at = range.end) {
 		enum nic_unmapped why = NIC_MAPPED;
 
 		if (!range.mapped && range.count == 1)
-			why = share_pages(share, &look, range.start, range.end);
+			why = share_pages(share, look, range.start, range.end);
 		else if (!range.mapped)
 			why = NIC_UNMAPPED_KNOWN;
 		if (why)
 			run->why = why;
 	}
-	find_run(share, look.maps, start, end, run);
-	look_end(&look);
+	find_run(share, look->maps, start, end, run);
 	if (!run->why && (run->start > addr || run->end < addr + length))
 		run->why = NIC_UNMAPPED_SPLIT;
+}
+
+int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run *run)
+{
+	struct share *share = nic->share;
+	struct look look;
+	struct vma vma;
+	uint64_t start, end;
+
+	*run = (struct share_run){ .why = NIC_UNMAPPED_OFF };
+	if (!share || addr + length > SHARE_ADDRESSES)
+		return 0;
+	start = addr & ~(share->page - 1);
+	end = (addr + length + share->page - 1) & ~(share->page - 1);
+	if (!ranges_add(&share->ranges, start, end))
+		return ENOMEM;
+	if (!look_begin(nic, &look))
+		return 0;
+	if (is_in_file(share, &look, start, end, &vma))
+		files_begin(nic, &share->files, &vma, addr, length, run);
+	else
+		add_pages(share, &look, addr, length, run);
+	look_end(&look);
 	return 0;
 }
 
@@ -359,7 +380,7 @@ static void give_back(struct nic *nic, const struct look *look, uint64_t start, 
 		  (off_t)(end - start));
 }
 
-void share_remove(struct nic *nic, uint64_t addr, uint64_t length)
+void share_remove(struct nic *nic, uint64_t addr, uint64_t length, uint32_t file)
 {
 	struct share *share = nic->share;
 	struct page_range range;
@@ -369,6 +390,8 @@ void share_remove(struct nic *nic, uint64_t addr, uint64_t length)
 
 	if (!share || addr + length > SHARE_ADDRESSES)
 		return;
+	if (file)
+		files_end(nic, &share->files, file);
 	start = addr & ~(share->page - 1);
 	end = (addr + length + share->page - 1) & ~(share->page - 1);
 	for (uint64_t at = start; ranges_next(&share->ranges, at, end, &range); at = range.end) {
@@ -385,18 +408,24 @@ void share_remove(struct nic *nic, uint64_t addr, uint64_t length)
 	ranges_remove(&share->ranges, start, end);
 }
 
-bool share_has(const struct nic *nic, uint64_t addr)
+bool share_find(const struct nic *nic, struct piece *word)
 {
 	int maps = nic->share ? vma_open() : -1;
 	struct vma vma;
-	bool has;
+	bool found;
 
 	if (maps < 0)
 		return false;
-	has = vma_find(maps, addr, &vma) && vma.start <= addr && is_ours(nic->share, &vma) &&
-	      vma.offset == vma.start;
+	found = vma_find(maps, word->addr, &vma) && vma.start <= word->addr && vma.shared;
 	close(maps);
-	return has;
+	if (!found)
+		return false;
+	if (!is_ours(nic->share, &vma))
+		return files_find(nic, &vma, word);
+	if (vma.offset != vma.start)
+		return false;
+	word->kind = PIECE_MAPPED;
+	return true;
 }
 
 /* From here on until further notice every visitor takes another way. */
@@ -407,7 +436,8 @@ static void hide_all(struct nic *nic)
 	for (uint32_t i = 0; i < used; i++) {
 		struct seg_mr *mr = &nic->seg->mrs[i];
 
-		if (atomic_load_explicit(&mr->mapped_end, memory_order_relaxed)) {
+		/* What is in a file of the program's it shares with the child. */
+		if (!mr->file && atomic_load_explicit(&mr->mapped_end, memory_order_relaxed)) {
 			atomic_store_explicit(&mr->mapped_end, 0, memory_order_relaxed);
 			mr->unmapped = NIC_UNMAPPED_FORK;
 		}
@@ -453,6 +483,7 @@ void share_after_fork_in_child(struct nic *nic)
 		return;
 	close(nic->share->switcher.file);
 	switch_close(&nic->share->switcher);
+	files_close(&nic->share->files);
 }
 
 void share_stop(struct nic *nic)
@@ -472,6 +503,7 @@ void share_stop(struct nic *nic)
 		}
 		look_end(&look);
 	}
+	files_close(&share->files);
 	ranges_destroy(&share->ranges);
 	switch_destroy(&share->switcher);
 	close(share->switcher.file);

@@ -7,12 +7,14 @@
  * Pages that a region already covers keep what they are until the last such region goes: a peer may be copying into
  * them in another way, and that store would be lost.
  *
+ * Memory that is shared already stays in its own file (nic/files.h).
+ *
  * Whatever the machine refuses, memory stays private and is reached in the other ways (local/memory.h).
  */
 #ifndef UROCE_NIC_SHARE_H
 #define UROCE_NIC_SHARE_H
 
-#include "nic/nic.h"
+#include "nic/mr.h"
 
 #define SHARE_ADDRESSES (1ull << 47) /* bytes of the pages file */
 
@@ -33,16 +35,17 @@ void share_unlock(struct nic *nic);
 struct share_run {
 	uint64_t start, end; /* the longest run; none: 0, 0 */
 	enum nic_unmapped why;
+	uint32_t file; /* as seg_mr.file */
 };
 
 /* A region begins over [addr, addr + length): what can be shared is. 0, or ENOMEM. Locked. */
 int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run *run);
 /* It ends, and nobody uses it any more. Locked. */
-void share_remove(struct nic *nic, uint64_t addr, uint64_t length);
+void share_remove(struct nic *nic, uint64_t addr, uint64_t length, uint32_t file);
 
-/* Whether the page of an address is one of the pages file now, in a region whose run it need not be in. Within a visit that
- * found a valid region over it: then it stays what it is. */
-bool share_has(const struct nic *nic, uint64_t addr);
+/* Whether private memory, no longer than a word, is in the pages file or another one now, by some region whose run it need
+ * not be in; then the piece says so. Within a visit of ourselves that found a valid region over it: then it stays what it is. */
+bool share_find(const struct nic *nic, struct piece *word);
 
 /*
  * Around fork: all pages are private then, so that the child has its own copy of what they hold at that moment. They

@@ -710,7 +710,7 @@ static void run_registration(struct world *w, const void *arg)
 
 static void registering_what_is_not_mapped_is_efault(struct world *w, const void *arg)
 {
-	uint64_t pages = map_pages(w->a, 2, false);
+	uint64_t pages = map_pages(w->a, 2, ANONYMOUS);
 	int error;
 
 	(void)arg;
@@ -728,7 +728,7 @@ static void registering_what_is_not_mapped_is_efault(struct world *w, const void
 
 static void read_only_memory_takes_no_write_access(struct world *w, const void *arg)
 {
-	uint64_t pages = map_pages(w->a, 1, false);
+	uint64_t pages = map_pages(w->a, 1, ANONYMOUS);
 	int error;
 
 	(void)arg;

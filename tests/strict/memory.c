@@ -2,7 +2,7 @@
 /*
  * Memory that is not what it was when it was registered. A NIC has pinned its pages, and goes on
  * with them. So do peers that map them, whatever the program does to its own mapping. Where memory
- * is reached by copies of the kernel or the helper (UROCE_MEMORY=cma, and files on every way), what
+ * is reached by copies of the kernel or the helper (UROCE_MEMORY=cma, and unsealed files), what
  * cannot be reached any more is a protection error with its cause; what can be reached is used as
  * it is now. In no case does a signal come, at either end.
  */
@@ -22,7 +22,7 @@ struct memory_case {
 	enum ibv_wr_opcode op;
 	enum where where;
 	enum fate fate;
-	bool memfd;
+	enum backing backing;
 	unsigned kept; /* pages that stay as they were */
 };
 
@@ -40,11 +40,13 @@ static bool stores(const struct memory_case *m)
 }
 
 /* Whether peers have the pages that were registered. */
-static bool keeps_pages(enum fate fate)
+static bool keeps_pages(const struct memory_case *m)
 {
 	const char *way = getenv("UROCE_MEMORY");
 
-	return fate != TRUNCATED && (!way || !strcmp(way, "mapped"));
+	if (m->fate == DISCARDED && m->backing == SEALED)
+		return true;
+	return m->fate != TRUNCATED && (!way || !strcmp(way, "mapped"));
 }
 
 /* Whether the program has new pages in their place. */
@@ -55,7 +57,7 @@ static bool renews(enum fate fate)
 
 static bool fails(const struct memory_case *m)
 {
-	return !keeps_pages(m->fate) && !renews(m->fate) && (m->fate != READ_ONLY || stores(m));
+	return !keeps_pages(m) && !renews(m->fate) && (m->fate != READ_ONLY || stores(m));
 }
 
 static struct wr good_send(struct world *w, uint64_t id, unsigned flags)
@@ -141,7 +143,7 @@ static void receive_fails(struct world *w, const struct memory_case *m)
 static void fetched(struct world *w, const struct memory_case *m, struct node *to, uint32_t at,
 		    uint32_t length, const struct node *owner, uint32_t in_page)
 {
-	if (keeps_pages(m->fate))
+	if (keeps_pages(m))
 		changes_to(w, to, at, length, owner, in_page);
 	else
 		changes(w, to, at, length);
@@ -176,7 +178,7 @@ static void goes_well(struct world *w, const struct memory_case *m, uint64_t pag
 	 * a NIC would not do. */
 	if (!stores(m) || is_atomic(m->op))
 		return;
-	if (keeps_pages(m->fate) && (m->fate == UNMAPPED || m->fate == REPLACED)) {
+	if (keeps_pages(m) && (m->fate == UNMAPPED || m->fate == REPLACED)) {
 		if (m->fate == REPLACED)
 			check(is_zero(owner, pages + m->kept * PAGE, (PAGES - m->kept) * PAGE),
 			      "stored into pages that were never registered");
@@ -199,7 +201,7 @@ static void run_memory(struct world *w, const void *arg)
 	struct node *owner = m->where == LOCAL ? w->a : w->b;
 	const uint32_t length = is_atomic(m->op) ? 8 : SIZE;
 	const uint32_t extra = m->where == RECEIVE ? header(m->type) : 0;
-	uint64_t pages = map_pages(owner, PAGES, m->memfd), spot;
+	uint64_t pages = map_pages(owner, PAGES, m->backing), spot;
 	struct region r = register_at(owner, 0, pages, PAGES * PAGE, ALL_RIGHTS);
 	struct wr in[3], out[3];
 	uint32_t in_page;
@@ -221,7 +223,7 @@ static void run_memory(struct world *w, const void *arg)
 	if (m->op == IBV_WR_ATOMIC_CMP_AND_SWP)
 		for (unsigned i = 8; i-- > 0;)
 			out[1].compare_add = out[1].compare_add << 8 |
-					     (keeps_pages(m->fate) || !renews(m->fate) ?
+					     (keeps_pages(m) || !renews(m->fate) ?
 						      content(w->b, in_page + i) :
 						      0);
 	out[1].ah = 0;
@@ -259,14 +261,15 @@ static void run_memory(struct world *w, const void *arg)
 /* A region is as long as it was, also when its pages are others. */
 static void pages_mapped_anew_are_used(struct world *w, const void *arg)
 {
-	uint64_t pages = map_pages(w->b, PAGES, false);
+	const struct memory_case m = { .fate = DISCARDED };
+	uint64_t pages = map_pages(w->b, PAGES, ANONYMOUS);
 	struct region r = register_at(w->b, 0, pages, PAGES * PAGE, ALL_RIGHTS);
 	struct wr out;
 
 	(void)arg;
 	make_pair(w, IBV_QPT_RC);
 	let_happen(w->b, pages, PAGES, 0, DISCARDED);
-	if (keeps_pages(DISCARDED))
+	if (keeps_pages(&m))
 		check(has_content(w->b, pages, PAGES * PAGE, w->b, 0), "discarded pages changed");
 	else
 		check(is_zero(w->b, pages, PAGES * PAGE), "discarded pages are not zero");
@@ -276,7 +279,7 @@ static void pages_mapped_anew_are_used(struct world *w, const void *arg)
 	post(w->a, 0, &out, 1);
 	completes(w->a, SEND_CQ, 1, IBV_WC_SUCCESS);
 	check(has_content(w->b, pages + 100, SIZE, w->a, PLACE), "not what was written");
-	if (keeps_pages(DISCARDED))
+	if (keeps_pages(&m))
 		check(has_content(w->b, pages, 100, w->b, 0) &&
 			      has_content(w->b, pages + 100 + SIZE, PAGE, w->b, 100 + SIZE),
 		      "more was written");
@@ -313,20 +316,30 @@ void add_memory(void)
 		{ "ud/send", IBV_QPT_UD, IBV_WR_SEND, LOCAL },
 		{ "ud/receive", IBV_QPT_UD, IBV_WR_SEND, RECEIVE },
 	};
-	static struct memory_case rows[sizeof(accesses) / sizeof(*accesses) * 12];
-	unsigned used = 0;
+	static struct memory_case rows[sizeof(accesses) / sizeof(*accesses) * 22], *row = rows;
 
 	for (unsigned a = 0; a < sizeof(accesses) / sizeof(*accesses); a++)
 		for (enum fate fate = UNMAPPED; fate <= REPLACED; fate++)
-			for (unsigned kept = 0; kept < 2; kept++) {
-				/* Only files are truncated. */
-				rows[used] =
-					(struct memory_case){ accesses[a].type,	 accesses[a].op,
-							      accesses[a].where, fate,
-							      fate == TRUNCATED, kept };
-				add_case("memory", run_memory, &rows[used++], "%s/%s%s",
-					 accesses[a].name, fates[fate],
-					 kept ? "-in-its-second-half" : "");
+			for (unsigned i = 0; i < 4; i++) {
+				bool sealed = i & 2;
+
+				/* Only unsealed files are truncated. */
+				if (sealed && fate == TRUNCATED)
+					continue;
+				*row = (struct memory_case){
+					.type = accesses[a].type,
+					.op = accesses[a].op,
+					.where = accesses[a].where,
+					.fate = fate,
+					.backing = fate == TRUNCATED ? UNSEALED :
+						   sealed	     ? SEALED :
+								       ANONYMOUS,
+					.kept = i & 1,
+				};
+				add_case("memory", run_memory, row, "%s/%s%s%s", accesses[a].name,
+					 sealed ? "sealed-file-" : "", fates[fate],
+					 row->kept ? "-in-its-second-half" : "");
+				row++;
 			}
 	add_case("memory", pages_mapped_anew_are_used, NULL, "rc/write/remote/pages-anew-are-used");
 }

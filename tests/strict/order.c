@@ -180,7 +180,7 @@ static void run_long(struct world *w, const void *arg)
 	struct node *owner = c->take == deregister_local ? w->a : w->b;
 	struct qp_want want = qp_default(IBV_QPT_RC), other = want;
 	struct side a = side_default(w->a, 0, IBV_QPT_RC, w->b, 0);
-	uint64_t from = map_pages(w->a, LONG_PAGES, false), to = map_pages(w->b, LONG_PAGES, false),
+	uint64_t from = map_pages(w->a, LONG_PAGES, ANONYMOUS), to = map_pages(w->b, LONG_PAGES, ANONYMOUS),
 		 sum;
 	struct region local = register_at(w->a, 0, from, LONG, ALL_RIGHTS);
 	struct region remote = register_at(w->b, 0, to, LONG, ALL_RIGHTS);

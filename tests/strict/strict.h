@@ -300,9 +300,11 @@ struct cause refused_at(const char *file, int line, struct node *n, enum cause_c
 
 enum fate { UNMAPPED, NO_ACCESS, READ_ONLY, TRUNCATED, DISCARDED, REPLACED };
 
-/* Maps pages of content(n, 0…) somewhere in the node's process, of a memfd or anonymous; returns
- * their address. */
-uint64_t map_pages(struct node *n, unsigned pages, bool memfd);
+/* Private memory, or a memfd. */
+enum backing { ANONYMOUS, UNSEALED, SEALED };
+
+/* Maps pages of content(n, 0…) somewhere in the node's process; returns their address. */
+uint64_t map_pages(struct node *n, unsigned pages, enum backing backing);
 /* Lets that happen to the pages behind the first `kept`. */
 void let_happen(struct node *n, uint64_t addr, unsigned pages, unsigned kept, enum fate fate);
 /* Bytes of a node's process, at any address that can be read: whether they are content(from,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Posting, polling, events and causes of a node, in its process; and memory that does not stay as
  * it was. */
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -521,7 +522,7 @@ struct cause refused_at(const char *file, int line, struct node *n, enum cause_c
 struct pages {
 	uint64_t addr;
 	unsigned pages, kept;
-	bool memfd;
+	enum backing backing;
 	enum fate fate;
 	uint32_t length, from_at;
 	const struct node *from;
@@ -537,10 +538,15 @@ static void do_map(struct node *n, void *arg)
 	size_t length = p->pages * PAGE;
 	uint8_t *to;
 
-	if (p->memfd) {
-		memfd[n->id] = memfd_create("strict", MFD_CLOEXEC);
-		check(memfd[n->id] >= 0 && !ftruncate(memfd[n->id], (off_t)length), "memfd: %s",
-		      strerror(errno));
+	if (memfd[n->id] >= 0)
+		close(memfd[n->id]);
+	memfd[n->id] = -1;
+	if (p->backing) {
+		memfd[n->id] = memfd_create("strict", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		check(memfd[n->id] >= 0 && !ftruncate(memfd[n->id], (off_t)length) &&
+			      !fcntl(memfd[n->id], F_ADD_SEALS,
+				     p->backing == SEALED ? F_SEAL_SHRINK : F_SEAL_GROW),
+		      "memfd: %s", strerror(errno));
 	}
 	/* Neighbours must not be reached by mistake, and what is freed must not be taken by
 	 * others: the kernel looks for room from the top. */
@@ -548,7 +554,7 @@ static void do_map(struct node *n, void *arg)
 		  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(to != MAP_FAILED, "mmap: %s", strerror(errno));
 	to = mmap(to + PAGE, length, PROT_READ | PROT_WRITE,
-		  MAP_FIXED | (p->memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS), memfd[n->id],
+		  MAP_FIXED | (p->backing ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS), memfd[n->id],
 		  0);
 	check(to != MAP_FAILED, "mmap: %s", strerror(errno));
 	for (uint32_t i = 0; i < length; i++)
@@ -556,9 +562,9 @@ static void do_map(struct node *n, void *arg)
 	p->addr = (uintptr_t)to;
 }
 
-uint64_t map_pages(struct node *n, unsigned pages, bool as_memfd)
+uint64_t map_pages(struct node *n, unsigned pages, enum backing backing)
 {
-	struct pages p = { .pages = pages, .memfd = as_memfd };
+	struct pages p = { .pages = pages, .backing = backing };
 
 	at(n, do_map, &p, sizeof(p));
 	return p.addr;

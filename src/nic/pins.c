@@ -7,23 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool status_tells(void)
+/* Whether a line of /proc/self/status says more than 0. */
+static bool status_tells(const char *field)
 {
-	static const char *const fields[] = { "VmPin:", "VmLck:" };
 	FILE *file = fopen("/proc/self/status", "re");
 	char line[128];
 	bool found = !file;
+	size_t n = strlen(field);
 	unsigned long kib;
 
-	while (!found && fgets(line, sizeof(line), file)) {
-		for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-			size_t n = strlen(fields[i]);
-
-			if (!strncmp(line, fields[i], n) && sscanf(line + n, "%lu", &kib) == 1 &&
-			    kib)
-				found = true;
-		}
-	}
+	while (!found && fgets(line, sizeof(line), file))
+		found = !strncmp(line, field, n) && sscanf(line + n, "%lu", &kib) == 1 && kib;
 	if (file)
 		fclose(file);
 	return found;
@@ -50,7 +44,19 @@ static bool descriptors_tell(void)
 	return found;
 }
 
-/* A context of asynchronous I/O is a mapping. */
+/* Whether anybody on the machine has a context of asynchronous I/O. */
+static bool contexts_exist(void)
+{
+	FILE *file = fopen("/proc/sys/fs/aio-nr", "re");
+	unsigned long count;
+	bool exist = !file || fscanf(file, "%lu", &count) != 1 || count;
+
+	if (file)
+		fclose(file);
+	return exist;
+}
+
+/* Such a context is a mapping. */
 static bool mappings_tell(void)
 {
 	FILE *file = fopen("/proc/self/maps", "re");
@@ -66,5 +72,11 @@ static bool mappings_tell(void)
 
 bool pins_are_possible(void)
 {
-	return status_tells() || descriptors_tell() || mappings_tell();
+	return status_tells("VmPin:") || descriptors_tell() ||
+	       (contexts_exist() && mappings_tell());
+}
+
+bool memory_is_locked(void)
+{
+	return status_tells("VmLck:");
 }

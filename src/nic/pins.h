@@ -5,8 +5,11 @@
 
 #include <stdbool.h>
 
-/* Whether there may be some, as far as /proc/self tells: memory is pinned or locked, or what pins memory without saying
- * so is open (asynchronous I/O, io_uring, VFIO, a GPU's driver). */
+/* Whether there may be some that outlast a system call, as far as /proc/self tells: memory is pinned, or what pins memory
+ * without saying so is open (asynchronous I/O, io_uring, VFIO, a GPU's driver). */
 bool pins_are_possible(void);
+
+/* Whether some is locked (mlock(2)), and would not be in another place. */
+bool memory_is_locked(void);
 
 #endif

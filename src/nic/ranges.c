@@ -117,23 +117,30 @@ bool ranges_add(struct page_ranges *ranges, uint64_t start, uint64_t end)
 	return true;
 }
 
-bool ranges_remove(struct page_ranges *ranges, uint64_t start, uint64_t end)
+/* Takes out what is neither covered nor mapped, of whole ranges. */
+static void clean(struct page_ranges *ranges, uint64_t start, uint64_t end)
 {
-	if (!reserve(ranges, SPLITS))
-		return false;
-	split(ranges, start);
-	split(ranges, end);
-
 	size_t from = find(ranges, start), to = find(ranges, end), kept = from;
 
 	for (size_t i = from; i < to; i++) {
-		if (--ranges->list[i].count)
+		if (ranges->list[i].count || ranges->list[i].mapped)
 			ranges->list[kept++] = ranges->list[i];
 	}
 	memmove(&ranges->list[kept], &ranges->list[to],
 		(ranges->count - to) * sizeof(*ranges->list));
 	ranges->count -= to - kept;
 	merge(ranges, start, end);
+}
+
+bool ranges_remove(struct page_ranges *ranges, uint64_t start, uint64_t end)
+{
+	if (!reserve(ranges, SPLITS))
+		return false;
+	split(ranges, start);
+	split(ranges, end);
+	for (size_t i = find(ranges, start), to = find(ranges, end); i < to; i++)
+		ranges->list[i].count--;
+	clean(ranges, start, end);
 	return true;
 }
 
@@ -146,9 +153,9 @@ void ranges_set_mapped(struct page_ranges *ranges, uint64_t start, uint64_t end,
 {
 	split(ranges, start);
 	split(ranges, end);
-	for (size_t i = find(ranges, start); i < ranges->count && ranges->list[i].start < end; i++)
+	for (size_t i = find(ranges, start), to = find(ranges, end); i < to; i++)
 		ranges->list[i].mapped = mapped;
-	merge(ranges, start, end);
+	clean(ranges, start, end);
 }
 
 bool ranges_next(const struct page_ranges *ranges, uint64_t addr, uint64_t end,

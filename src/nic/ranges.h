@@ -12,7 +12,7 @@
 
 struct page_range {
 	uint64_t start, end;
-	uint32_t count; /* of regions; never 0 */
+	uint32_t count; /* of regions; 0: mapped, and to be given back when that is possible */
 	bool mapped;
 };
 
@@ -24,10 +24,11 @@ struct page_ranges {
 /* One more region covers [start, end); what no other did is not mapped. False without memory. */
 bool ranges_add(struct page_ranges *ranges, uint64_t start, uint64_t end);
 
-/* One region less covers [start, end), which it did. False without memory: it counts as covered for ever. */
+/* One region less covers [start, end), which it did; what is mapped stays so. False without memory: it counts as covered
+ * for ever. */
 bool ranges_remove(struct page_ranges *ranges, uint64_t start, uint64_t end);
 
-/* [start, end), all of it covered, is mapped or is not any more; after ranges_reserve(). */
+/* [start, end), all of it there, is mapped or is not any more; after ranges_reserve(). */
 void ranges_set_mapped(struct page_ranges *ranges, uint64_t start, uint64_t end, bool mapped);
 
 /* Room for one ranges_set_mapped(): asked for before what it is to note is done. */

@@ -15,6 +15,7 @@
 #include "local/memory.h"
 #include "local/window.h"
 #include "nic/files.h"
+#include "nic/pins.h"
 #include "nic/ranges.h"
 #include "nic/switch.h"
 #include "nic/threads.h"
@@ -25,6 +26,8 @@
 #define MAPPINGS_READ	 1024
 #define COUNT_AGAIN	 128 /* switches, each of which adds two mappings at most */
 #define POLICY_OF_ADDR	 2   /* MPOL_F_ADDR */
+#define LINGERING_LOOKED \
+	8 /* ranges that wait to be given back, of which each look asks whether they can be */
 
 /* Mapped, not allocated: a program that registers its whole heap must not have it switched under our feet. */
 struct share {
@@ -36,6 +39,11 @@ struct share {
 	uint64_t page;
 	/* Mappings of the process when they were last counted, switches since, and what it may have. */
 	uint64_t mappings, switches, mappings_max;
+	/* Whether ranges that nobody covers are mapped still, and from where on to look at them next. */
+	bool lingers;
+	uint64_t lingers_at;
+	/* While a child copies what could not become private: it closes the other end. */
+	int child[2];
 };
 
 /* A look at the process, for as long as the lock is held. */
@@ -90,6 +98,7 @@ void share_start(struct nic *nic)
 	}
 	pthread_mutex_init(&share->lock, NULL);
 	share->page = (uint64_t)sysconf(_SC_PAGESIZE);
+	share->child[0] = share->child[1] = -1;
 	share->mappings_max = read_mappings_max();
 	nic->share = share;
 }
@@ -307,30 +316,6 @@ static void add_pages(struct share *share, const struct look *look, uint64_t add
 		run->why = NIC_UNMAPPED_SPLIT;
 }
 
-int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run *run)
-{
-	struct share *share = nic->share;
-	struct look look;
-	struct vma vma;
-	uint64_t start, end;
-
-	*run = (struct share_run){ .why = NIC_UNMAPPED_OFF };
-	if (!share || addr + length > SHARE_ADDRESSES)
-		return 0;
-	start = addr & ~(share->page - 1);
-	end = (addr + length + share->page - 1) & ~(share->page - 1);
-	if (!ranges_add(&share->ranges, start, end))
-		return ENOMEM;
-	if (!look_begin(nic, &look))
-		return 0;
-	if (is_in_file(share, &look, start, end, &vma))
-		files_begin(nic, &share->files, &vma, addr, length, run);
-	else
-		add_pages(share, &look, addr, length, run);
-	look_end(&look);
-	return 0;
-}
-
 /* What is left of [start, end) of the file, at any address, becomes the program's private memory. */
 static void give_back_moved(struct nic *nic, const struct look *look, uint64_t start, uint64_t end)
 {
@@ -380,6 +365,107 @@ static void give_back(struct nic *nic, const struct look *look, uint64_t start, 
 		  (off_t)(end - start));
 }
 
+static void end_sharing(struct nic *nic, const struct look *look, uint64_t start, uint64_t end)
+{
+	struct share *share = nic->share;
+
+	give_back(nic, look, start, end);
+	if (ranges_reserve(&share->ranges))
+		ranges_set_mapped(&share->ranges, start, end, false);
+}
+
+/* Whether somebody may be writing to these pages who would not notice that they are not the program's any more. */
+static bool is_in_use(const struct look *look, uint64_t start, uint64_t end)
+{
+	return !threads_let_alone(&look->threads, start, end) || pins_are_possible();
+}
+
+/* Ends what lingers in [start, end), some ranges at most, and can be given back or was unmapped by the program. Returns where to
+ * go on; *left: whether something still lingers there. */
+static uint64_t end_lingering(struct nic *nic, const struct look *look, uint64_t start,
+			      uint64_t end, bool *left)
+{
+	struct share *share = nic->share;
+	struct page_range range;
+	uint64_t at = start, next;
+
+	*left = false;
+	for (int looked = 0; ranges_next(&share->ranges, at, end, &range); at = range.end) {
+		if (range.count)
+			continue;
+		if (looked++ == LINGERING_LOOKED)
+			return at;
+		if (still_ours(share, look->maps, range.start, range.end, &next) == range.end &&
+		    is_in_use(look, range.start, range.end))
+			*left = true;
+		else
+			end_sharing(nic, look, range.start, range.end);
+	}
+	return end;
+}
+
+/* With each look, as long as something lingers. */
+static void look_at_lingering(struct nic *nic, const struct look *look)
+{
+	struct share *share = nic->share;
+	uint64_t from = share->lingers_at;
+	bool left;
+
+	if (!share->lingers)
+		return;
+	share->lingers_at = end_lingering(nic, look, from, SHARE_ADDRESSES, &left);
+	if (share->lingers_at == SHARE_ADDRESSES) {
+		share->lingers_at = 0;
+		share->lingers = from || left;
+	}
+}
+
+/* What lingers of memory that the program has unmapped since is not what it has there now. */
+static void forget_unmapped(struct nic *nic, const struct look *look, uint64_t start, uint64_t end)
+{
+	struct share *share = nic->share;
+	struct page_range range;
+	uint64_t next;
+
+	for (uint64_t at = start; ranges_next(&share->ranges, at, end, &range); at = range.end) {
+		if (!range.count &&
+		    still_ours(share, look->maps, range.start, range.end, &next) != range.end)
+			end_sharing(nic, look, range.start, range.end);
+	}
+}
+
+int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run *run)
+{
+	struct share *share = nic->share;
+	struct look look;
+	struct vma vma;
+	uint64_t start, end;
+	bool looking;
+
+	*run = (struct share_run){ .why = NIC_UNMAPPED_OFF };
+	if (!share || addr + length > SHARE_ADDRESSES)
+		return 0;
+	start = addr & ~(share->page - 1);
+	end = (addr + length + share->page - 1) & ~(share->page - 1);
+	looking = look_begin(nic, &look);
+	if (looking && share->lingers)
+		forget_unmapped(nic, &look, start, end);
+	if (!ranges_add(&share->ranges, start, end)) {
+		if (looking)
+			look_end(&look);
+		return ENOMEM;
+	}
+	if (!looking)
+		return 0;
+	if (is_in_file(share, &look, start, end, &vma))
+		files_begin(nic, &share->files, &vma, addr, length, run);
+	else
+		add_pages(share, &look, addr, length, run);
+	look_at_lingering(nic, &look);
+	look_end(&look);
+	return 0;
+}
+
 void share_remove(struct nic *nic, uint64_t addr, uint64_t length, uint32_t file)
 {
 	struct share *share = nic->share;
@@ -401,11 +487,16 @@ void share_remove(struct nic *nic, uint64_t addr, uint64_t length, uint32_t file
 		if (!looking && !look_begin(nic, &look))
 			return;
 		looking = true;
-		give_back(nic, &look, range.start, range.end);
+		if (is_in_use(&look, range.start, range.end))
+			share->lingers = true;
+		else
+			end_sharing(nic, &look, range.start, range.end);
 	}
-	if (looking)
-		look_end(&look);
 	ranges_remove(&share->ranges, start, end);
+	if (looking) {
+		look_at_lingering(nic, &look);
+		look_end(&look);
+	}
 }
 
 bool share_find(const struct nic *nic, struct piece *word)
@@ -464,23 +555,71 @@ void share_before_fork(struct nic *nic)
 				return;
 			hide_all(nic);
 		}
-		give_back(nic, &look, range.start, range.end);
-		if (ranges_reserve(&share->ranges))
-			ranges_set_mapped(&share->ranges, range.start, range.end, false);
+		/* What is in use stays, and the child gets a copy before anybody goes on. */
+		if (is_in_use(&look, range.start, range.end) &&
+		    (share->child[0] >= 0 || !pipe2(share->child, O_CLOEXEC)))
+			continue;
+		end_sharing(nic, &look, range.start, range.end);
 	}
 	if (looking)
 		look_end(&look);
 }
 
+static void close_child(struct share *share)
+{
+	for (int i = 0; i < 2; i++) {
+		if (share->child[i] >= 0)
+			close(share->child[i]);
+		share->child[i] = -1;
+	}
+}
+
 void share_after_fork_in_parent(struct nic *nic)
 {
+	struct share *share = nic->share;
+	char none;
+
+	if (share && share->child[0] >= 0) {
+		close(share->child[1]);
+		share->child[1] = -1;
+		while (read(share->child[0], &none, 1) < 0 && errno == EINTR)
+			;
+		close_child(share);
+	}
 	share_unlock(nic);
+}
+
+/* In the child, where nobody else runs. */
+static void copy_mapped(struct share *share)
+{
+	int maps = vma_open();
+	struct page_range range;
+	struct vma vma;
+
+	for (uint64_t at = 0; maps >= 0 && ranges_next(&share->ranges, at, UINT64_MAX, &range);
+	     at = range.end) {
+		for (uint64_t from = range.start;
+		     range.mapped && from < range.end && vma_find(maps, from, &vma) &&
+		     vma.start < range.end;
+		     from = vma.end) {
+			uint64_t start = vma.start > from ? vma.start : from;
+			uint64_t end = vma.end < range.end ? vma.end : range.end;
+
+			if (is_ours(share, &vma) && vma.offset == vma.start)
+				switch_copy(&share->switcher, start, end, vma.prot);
+		}
+	}
+	if (maps >= 0)
+		close(maps);
 }
 
 void share_after_fork_in_child(struct nic *nic)
 {
 	if (!nic->share)
 		return;
+	if (nic->share->child[0] >= 0)
+		copy_mapped(nic->share);
+	close_child(nic->share);
 	close(nic->share->switcher.file);
 	switch_close(&nic->share->switcher);
 	files_close(&nic->share->files);
@@ -494,11 +633,12 @@ void share_stop(struct nic *nic)
 
 	if (!share)
 		return;
-	/* Regions that the program has not deregistered go with the device. */
+	/* Regions that the program has not deregistered go with the device. What is in use stays in the file, which the
+	 * program's mapping keeps. */
 	if (look_begin(nic, &look)) {
 		for (uint64_t at = 0; ranges_next(&share->ranges, at, UINT64_MAX, &range);
 		     at = range.end) {
-			if (range.mapped)
+			if (range.mapped && !is_in_use(&look, range.start, range.end))
 				give_back(nic, &look, range.start, range.end);
 		}
 		look_end(&look);

@@ -7,6 +7,9 @@
  * Pages that a region already covers keep what they are until the last such region goes: a peer may be copying into
  * them in another way, and that store would be lost.
  *
+ * Pages come back when no region is over them any more, unless the kernel may still be writing to them (nic/pins.h): then
+ * at one of the next registrations or deregistrations.
+ *
  * Memory that is shared already stays in its own file (nic/files.h).
  *
  * Whatever the machine refuses, memory stays private and is reached in the other ways (local/memory.h).
@@ -50,7 +53,7 @@ bool share_find(const struct nic *nic, struct piece *word);
 /*
  * Around fork: all pages are private then, so that the child has its own copy of what they hold at that moment. They
  * stay so in the parent until the regions over them are gone: switching again would copy each page that the child
- * still shares.
+ * still shares. Only what the kernel may be writing to stays, and the parent waits until the child has copied it.
  */
 void share_before_fork(struct nic *nic);
 void share_after_fork_in_parent(struct nic *nic);

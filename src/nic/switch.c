@@ -320,7 +320,7 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 				     const struct threads *threads)
 {
 	/* Pins first: with a guard there is no time to look for them. */
-	bool pinned = s->uffd < 0 && pins_are_possible();
+	bool pinned = s->uffd < 0 && (pins_are_possible() || memory_is_locked());
 	enum hold hold = choose_hold(s, threads, start, start + length);
 	uint64_t from = hold == HOLD_FAULTS ? scratch_of(s, start) : start;
 	enum nic_unmapped why = NIC_MAPPED;
@@ -469,6 +469,11 @@ static bool detach(struct switcher *s, uint64_t start, uint64_t length, uint64_t
 			return false;
 	}
 	return true;
+}
+
+void switch_copy(struct switcher *s, uint64_t start, uint64_t end, int prot)
+{
+	replace(s, start, end - start, start, prot);
 }
 
 void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,

@@ -53,4 +53,8 @@ enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t 
 void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
 		       const struct threads *threads);
 
+/* In a forked child without threads: a mapping [start, end) of the parent's pages file, at its place, becomes private memory
+ * that holds the same. */
+void switch_copy(struct switcher *s, uint64_t start, uint64_t end, int prot);
+
 #endif

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,8 @@
 #define LOOKS	   10
 #define LOOK_AGAIN 100000 /* ns */
 
-/* Others whose sleep is looked at: each costs some microseconds. */
-#define SLEEPERS 64
+/* Others that are looked at for a region that can do without: each costs some microseconds. */
+#define OTHERS 64
 
 /* The kernel's list of robust futexes begins in the control block; 0 when the thread has none, which one
  * that is just starting may soon have. */
@@ -156,51 +157,97 @@ static bool read_of(const char *tid, const char *name, char *text, size_t size)
 	return n > 0;
 }
 
-static bool sleeps(const char *tid, uint64_t start, uint64_t end)
+enum activity {
+	RUNS,
+	SLEEPS_APART,	/* in a call that writes nothing to the range */
+	SLEEPS_SOMEHOW, /* in another call, or in a fault */
+};
+
+static enum activity activity_of(const char *tid, uint64_t start, uint64_t end)
 {
-	uint64_t arguments[ARGUMENTS], blocked;
-	bool known = false;
-	const char *mask;
-	char text[4096];
+	uint64_t arguments[ARGUMENTS];
+	enum activity activity = SLEEPS_SOMEHOW;
+	char text[256];
 	long number;
 
+	if (!read_of(tid, "syscall", text, sizeof(text)))
+		return SLEEPS_SOMEHOW;
 	/* Of one that runs this says just that; of one in a fault it has no arguments. */
-	if (!read_of(tid, "syscall", text, sizeof(text)) ||
-	    sscanf(text, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
+	if (!strncmp(text, "running", 7))
+		return RUNS;
+	if (sscanf(text, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
 		   &number, &arguments[0], &arguments[1], &arguments[2], &arguments[3],
 		   &arguments[4], &arguments[5]) != 1 + ARGUMENTS)
-		return false;
+		return SLEEPS_SOMEHOW;
 	for (size_t i = 0; i < sizeof(sleep_calls) / sizeof(sleep_calls[0]); i++) {
 		if (sleep_calls[i].number != number)
 			continue;
 		if (writes_to(&sleep_calls[i], arguments, start, end))
-			return false;
-		known = true;
+			return SLEEPS_SOMEHOW;
+		activity = SLEEPS_APART;
 	}
-	if (!known || !read_of(tid, "status", text, sizeof(text)))
-		return false;
-	mask = strstr(text, "\nSigBlk:");
-	return mask && sscanf(mask, "\nSigBlk: %" SCNx64, &blocked) == 1 &&
-	       !(blocked >> (SIGSEGV - 1) & 1);
+	return activity;
 }
 
-bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end)
+static bool blocks_faults(const char *tid)
+{
+	char text[4096];
+	const char *mask;
+	uint64_t blocked;
+
+	if (!read_of(tid, "status", text, sizeof(text)))
+		return true;
+	mask = strstr(text, "\nSigBlk:");
+	return !mask || sscanf(mask, "\nSigBlk: %" SCNx64, &blocked) != 1 ||
+	       blocked >> (SIGSEGV - 1) & 1;
+}
+
+/* Looks at all others, `most` of them, until one does not fit: false then, or when they cannot be looked at. */
+static bool others_all(const struct threads *threads, int most, uint64_t start, uint64_t end,
+		       bool (*fits)(const char *tid, uint64_t start, uint64_t end))
 {
 	DIR *dir = opendir("/proc/self/task");
 	pid_t self = (pid_t)syscall(SYS_gettid);
 	struct dirent *entry;
 	bool all = dir;
-	int sleepers = 0;
+	int looked = 0;
 
 	while (all && (entry = readdir(dir))) {
 		pid_t tid = atoi(entry->d_name);
 
 		if (tid && tid != self && tid != threads->helper)
-			all = sleepers++ < SLEEPERS && sleeps(entry->d_name, start, end);
+			all = looked++ < most && fits(entry->d_name, start, end);
 	}
 	if (dir)
 		closedir(dir);
 	return all;
+}
+
+static bool can_be_held(const char *tid, uint64_t start, uint64_t end)
+{
+	return activity_of(tid, start, end) == SLEEPS_APART && !blocks_faults(tid);
+}
+
+bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end)
+{
+	return others_all(threads, OTHERS, start, end, can_be_held);
+}
+
+/* Who began to read a moment ago is asleep in it a moment later. */
+static bool lets_alone(const char *tid, uint64_t start, uint64_t end)
+{
+	enum activity activity = activity_of(tid, start, end);
+
+	if (activity == RUNS) {
+		nanosleep(&(struct timespec){ .tv_nsec = LOOK_AGAIN }, NULL);
+		activity = activity_of(tid, start, end);
+	}
+	return activity != SLEEPS_SOMEHOW;
+}
+
+bool threads_let_alone(const struct threads *threads, uint64_t start, uint64_t end)
+{
+	return threads->alone || others_all(threads, INT_MAX, start, end, lets_alone);
 }
 
 bool threads_own(const struct threads *threads, const struct vma *vma, uint64_t addr,

@@ -34,6 +34,10 @@ void threads_forget(struct threads *threads);
  */
 bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end);
 
+/* Whether no other thread waits in a system call that may be writing to [start, end), as a direct read from a disk does
+ * through pages that it has pinned. */
+bool threads_let_alone(const struct threads *threads, uint64_t start, uint64_t end);
+
 /* The first part of a mapping that ends after addr and is a thread's own: stack, control block. False when there is
  * none. */
 bool threads_own(const struct threads *threads, const struct vma *vma, uint64_t addr,

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/io_uring.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -521,22 +522,30 @@ static void *read_disk(void *arg)
 	return NULL;
 }
 
-static void reading_directly(void)
+/* A file that is full of 'D', to be read directly; -1 where that cannot be. */
+static int open_disk(void)
 {
-	char name[] = "/var/tmp/uroce-direct-XXXXXX";
-	struct ibv_pd *pd = open_pd();
-	uint8_t *memory = get_pages(DISK_BYTES);
+	char name[] = "/var/tmp/uroce-direct-XXXXXX", *bytes = get_pages(DISK_BYTES);
 	int file = mkostemp(name, O_CLOEXEC);
-	struct reader reader = { .to = memory };
-	unsigned shared = 0;
 
 	CHECK(file >= 0);
-	memset(memory, 'D', DISK_BYTES);
-	CHECK_EQUAL(write(file, memory, DISK_BYTES), DISK_BYTES);
+	memset(bytes, 'D', DISK_BYTES);
+	CHECK_EQUAL(write(file, bytes, DISK_BYTES), DISK_BYTES);
 	CHECK_EQUAL(fsync(file), 0);
 	close(file);
-	reader.file = open(name, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	munmap(bytes, DISK_BYTES);
+	file = open(name, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	unlink(name);
+	return file;
+}
+
+static void reading_directly(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(DISK_BYTES);
+	struct reader reader = { .file = open_disk(), .to = memory };
+	unsigned shared = 0;
+
 	if (reader.file < 0)
 		SKIP("no O_DIRECT in /var/tmp");
 	for (unsigned round = 0; round < 200; round++) {
@@ -557,6 +566,184 @@ static void reading_directly(void)
 		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
 	}
 	printf("shared in %u of 200 rounds\n", shared);
+}
+
+/* The same while it is deregistered. */
+static void reading_directly_at_the_end(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(DISK_BYTES);
+	struct reader reader = { .file = open_disk(), .to = memory };
+
+	if (reader.file < 0)
+		SKIP("no O_DIRECT in /var/tmp");
+	for (unsigned round = 0; round < 300; round++) {
+		struct ibv_mr *mr = enroll(pd, memory, DISK_BYTES);
+		pthread_t thread;
+
+		memset(memory, 'o', DISK_BYTES);
+		atomic_store(&reader.reading, false);
+		CHECK_EQUAL(pthread_create(&thread, NULL, read_disk, &reader), 0);
+		while (!atomic_load(&reader.reading))
+			;
+		usleep(round % 100 * 5);
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+		pthread_join(thread, NULL);
+		for (unsigned i = 0; i < DISK_BYTES; i += 512)
+			CHECK_EQUAL(memory[i], 'D');
+	}
+	/* Nothing waits any more to be given back. */
+	CHECK_EQUAL(ibv_dereg_mr(enroll(pd, memory, DISK_BYTES)), 0);
+	CHECK(!is_shared(memory));
+}
+
+/* A ring of one buffer that the kernel has pinned, by the system calls alone. */
+struct uring {
+	int fd;
+	struct io_uring_params params;
+	uint8_t *queues;
+	struct io_uring_sqe *sqes;
+};
+
+static bool uring_open(struct uring *ring, void *buffer, size_t bytes)
+{
+	struct iovec pinned = { .iov_base = buffer, .iov_len = bytes };
+
+	*ring = (struct uring){ 0 };
+	ring->fd = (int)syscall(SYS_io_uring_setup, 4, &ring->params);
+	if (ring->fd < 0)
+		return false;
+	CHECK(ring->params.features & IORING_FEAT_SINGLE_MMAP);
+	ring->queues =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, IORING_OFF_SQ_RING);
+	ring->sqes =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, IORING_OFF_SQES);
+	CHECK(ring->queues != MAP_FAILED && ring->sqes != MAP_FAILED);
+	return !syscall(SYS_io_uring_register, ring->fd, IORING_REGISTER_BUFFERS, &pinned, 1);
+}
+
+static void uring_read(struct uring *ring, int fd, void *to, uint32_t length)
+{
+	ring->sqes[0] = (struct io_uring_sqe){
+		.opcode = IORING_OP_READ_FIXED, .fd = fd, .addr = (uintptr_t)to, .len = length
+	};
+	*(uint32_t *)(ring->queues + ring->params.sq_off.array) = 0;
+	__atomic_fetch_add((uint32_t *)(ring->queues + ring->params.sq_off.tail), 1,
+			   __ATOMIC_RELEASE);
+	CHECK_EQUAL(syscall(SYS_io_uring_enter, ring->fd, 1, 0, 0, NULL, 0), 1);
+}
+
+static int uring_result(struct uring *ring)
+{
+	CHECK_EQUAL(syscall(SYS_io_uring_enter, ring->fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0),
+		    0);
+	return ((struct io_uring_cqe *)(ring->queues + ring->params.cq_off.cqes))[0].res;
+}
+
+/* A pinned buffer in memory that is registered first, or last, and not any more when the kernel writes to it. */
+static void read_into_pinned(bool pinned_first)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	struct uring ring;
+	struct ibv_mr *mr;
+	int line[2];
+
+	CHECK_EQUAL(pipe(line), 0);
+	memset(memory, 'o', BYTES);
+	mr = pinned_first ? NULL : enroll(pd, memory, BYTES);
+	if (!uring_open(&ring, memory, BYTES))
+		SKIP("no io_uring, or not enough memory may be locked for it");
+	if (pinned_first)
+		mr = enroll(pd, memory, BYTES);
+	CHECK_EQUAL(is_shared(memory), !pinned_first);
+	uring_read(&ring, line[0], memory + PAGE, 8);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK_EQUAL(write(line[1], "uringing", 8), 8);
+	CHECK_EQUAL(uring_result(&ring), 8);
+	CHECK(!memcmp(memory + PAGE, "uringing", 8));
+	/* Without it the next look gives back what had to stay, here and where it was unmapped. */
+	munmap(ring.queues, 4096);
+	munmap(ring.sqes, 4096);
+	close(ring.fd);
+	for (uint64_t end = now_ms() + 5000; is_shared(memory) && now_ms() < end;)
+		CHECK_EQUAL(ibv_dereg_mr(enroll(pd, memory + 4 * PAGE, PAGE)), 0);
+	CHECK(!is_shared(memory));
+	CHECK(!memcmp(memory + PAGE, "uringing", 8));
+	CHECK_EQUAL(memory[2 * PAGE], 'o');
+}
+
+/* A fork in between: the ring stays the parent's, and the child has what was there. */
+static void pinned_and_forked(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	struct uring ring;
+	int line[2], status;
+	pid_t child;
+
+	CHECK_EQUAL(pipe(line), 0);
+	memset(memory, 'o', BYTES);
+	enroll(pd, memory, BYTES);
+	if (!uring_open(&ring, memory, BYTES))
+		SKIP("no io_uring, or not enough memory may be locked for it");
+	CHECK(is_shared(memory));
+	uring_read(&ring, line[0], memory + PAGE, 8);
+	child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		CHECK(!is_shared(memory));
+		for (unsigned i = 0; i < BYTES; i++)
+			CHECK_EQUAL(memory[i], 'o');
+		memset(memory, 'c', BYTES);
+		_exit(0);
+	}
+	memset(memory, 'p', BYTES);
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	CHECK_EQUAL(status, 0);
+	CHECK_EQUAL(write(line[1], "uringing", 8), 8);
+	CHECK_EQUAL(uring_result(&ring), 8);
+	CHECK(!memcmp(memory + PAGE, "uringing", 8));
+	CHECK_EQUAL(memory[0], 'p');
+}
+
+static void pinned_by_a_ring(void)
+{
+	read_into_pinned(false);
+}
+
+static void pinned_by_a_ring_before(void)
+{
+	read_into_pinned(true);
+}
+
+/* Memory that had to stay shared and was unmapped: its pages go, and what comes in its place is another matter. */
+static void unmapped_while_lingering(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES), *pinned = get_pages(PAGE);
+	struct uring ring;
+	long before = 0;
+
+	if (!uring_open(&ring, pinned, PAGE))
+		SKIP("no io_uring, or not enough memory may be locked for it");
+	for (unsigned round = 0; round < 1000; round++) {
+		struct ibv_mr *mr = enroll(pd, memory, BYTES);
+
+		CHECK(is_shared(memory));
+		memset(memory, 'o', BYTES);
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+		CHECK(is_shared(memory));
+		CHECK_EQUAL(munmap(memory, BYTES), 0);
+		CHECK(mmap(memory, BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == memory);
+		CHECK_EQUAL(memory[PAGE], 0);
+		if (round % 2)
+			memory = get_pages(BYTES);
+		if (round == 100)
+			before = status_of("RssShmem");
+	}
+	CHECK(status_of("RssShmem") - before < 1024);
 }
 
 /* An ordinary user has a userfaultfd for user mode, or none. */
@@ -963,6 +1150,11 @@ int main(int argc, char **argv)
 		{ "untouched_pages_stay_so", untouched },
 		{ "fork_beside_writers", forking },
 		{ "direct_reads_while_registering", reading_directly },
+		{ "direct_reads_while_deregistering", reading_directly_at_the_end },
+		{ "buffer_of_io_uring", pinned_by_a_ring },
+		{ "buffer_of_io_uring_before", pinned_by_a_ring_before },
+		{ "buffer_of_io_uring_and_fork", pinned_and_forked },
+		{ "lingering_memory_is_unmapped", unmapped_while_lingering },
 		{ "without_userfaultfd", without_userfaultfd },
 		{ "threads_that_sleep", sleeping },
 		{ "threads_that_sleep_without_userfaultfd", sleeping_without_userfaultfd },

@@ -74,9 +74,11 @@ END {
 	printf "\n%-60s\n", "RATIO: of times, less is better"
 	ratio("write_lat", "line", "ib_write_lat 8 B / cache line, one way")
 	ratio("write_lat", "ucx_put_lat", "ib_write_lat 8 B / UCX put 8 B")
+	ratio("send_lat", "line", "ib_send_lat 8 B / cache line, one way")
 	ratio("send_lat", "ucx_tag_lat", "ib_send_lat 8 B / UCX tag 8 B")
 	ratio("send_lat_64", "ofi_pingpong_64", "ib_send_lat 64 B / libfabric shm pingpong 64 B")
 	ratio("read_lat", "ucx_get", "ib_read_lat 8 B / UCX get 8 B")
+	ratio("atomic_lat", "read_lat", "ib_atomic_lat / ib_read_lat 8 B")
 	ratio("event_lat", "pipe", "ib_send_lat -e 8 B / pipe, one way")
 
 	printf "\n%-60s\n", "RATIO: of rates, more is better"
@@ -91,4 +93,8 @@ END {
 		ratio("write_8_list_" lists[i] "_rate", "ucx_put_8_rate", "ib_write_bw 8 B rate, post list " lists[i] " / UCX put rate")
 		ratio("send_8_list_" lists[i] "_rate", "ucx_tag_8_rate", "ib_send_bw 8 B rate, post list " lists[i] " / UCX tag rate")
 	}
+	for (j = 1; j <= 3; j += 2)
+		for (i = 2; i <= 3; i++)
+			ratio(tests[j] "_8_list_" lists[i] "_rate", tests[j] "_8_list_1_rate",
+				"ib_" tests[j] "_bw 8 B rate, post list " lists[i] " / list 1")
 }

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -18,6 +20,8 @@
 #define HUGE_PAGE (2ull << 20)
 #define TRIES	  10
 #define TRY_AGAIN 200000 /* ns, times the number of tries: how long a pin may last */
+
+#define WAITERS 512 /* threads that wait for futexes in a range */
 
 #define SLEEP_TRIES	4
 #define SLEEP_TRY_AGAIN 50000 /* ns */
@@ -324,6 +328,7 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 	enum hold hold = choose_hold(s, threads, start, start + length);
 	uint64_t from = hold == HOLD_FAULTS ? scratch_of(s, start) : start;
 	enum nic_unmapped why = NIC_MAPPED;
+	uint64_t waiter;
 
 	if (hold == HOLD_NOTHING)
 		why = NIC_UNMAPPED_THREADS;
@@ -335,6 +340,11 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 		why = NIC_UNMAPPED_THREADS;
 	if (why)
 		return why;
+	/* From here on nobody can begin to. */
+	if (threads_waits(threads, start, start + length, &waiter, 1)) {
+		release(s, hold, threads, start, length, true);
+		return NIC_UNMAPPED_THREADS;
+	}
 	crash_point(SHARE_AWAY);
 	/* A stopped visitor, or a switch that failed, may have left something. */
 	empty_file(s, start, length);
@@ -471,6 +481,25 @@ static bool detach(struct switcher *s, uint64_t start, uint64_t length, uint64_t
 	return true;
 }
 
+/* Who waits for a futex by the file's page looks again, and waits by the page that is there now. */
+static void wake_waiters(struct switcher *s, const struct threads *threads, uint64_t start,
+			 uint64_t length, uint64_t offset)
+{
+	uint64_t at[WAITERS], page = page_size();
+	size_t count = threads_waits(threads, start, start + length, at, WAITERS);
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t within = at[i] - start + offset;
+		uint8_t *view = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, s->file,
+				     (off_t)(within & ~(page - 1)));
+
+		if (view == MAP_FAILED)
+			return;
+		syscall(SYS_futex, view + within % page, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		munmap(view, page);
+	}
+}
+
 void switch_copy(struct switcher *s, uint64_t start, uint64_t end, int prot)
 {
 	replace(s, start, end - start, start, prot);
@@ -505,6 +534,7 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 		}
 		if (replaced || detach(s, place, part, from, prot)) {
 			crash_point(SHARE_RETURNED);
+			wake_waiters(s, threads, place, part, from);
 			empty_file(s, from, part);
 		}
 		done += part;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +107,6 @@ static const struct sleep_call {
 	{ SYS_ppoll, POINTER(2), NO_COUNT, 16 },
 	{ SYS_pselect6, POINTER(1) | POINTER(2) | POINTER(3) | POINTER(4), NO_COUNT, 128 },
 	{ SYS_epoll_pwait, POINTER(1), 2, 16 },
-	{ SYS_futex, POINTER(0) | POINTER(4), NO_COUNT, 8 },
 	{ SYS_nanosleep, POINTER(1), NO_COUNT, 16 },
 	{ SYS_clock_nanosleep, POINTER(3), NO_COUNT, 16 },
 	{ SYS_read, POINTER(1), 2, 1 },
@@ -157,36 +157,45 @@ static bool read_of(const char *tid, const char *name, char *text, size_t size)
 	return n > 0;
 }
 
-enum activity {
-	RUNS,
-	SLEEPS_APART,	/* in a call that writes nothing to the range */
-	SLEEPS_SOMEHOW, /* in another call, or in a fault */
+/* The system call that a thread is asleep in. */
+struct asleep {
+	long number; /* -1: in none, but in a fault */
+	uint64_t arguments[ARGUMENTS];
 };
 
-static enum activity activity_of(const char *tid, uint64_t start, uint64_t end)
+enum state { RUNS, SLEEPS, UNKNOWN };
+
+static enum state state_of(const char *tid, struct asleep *call)
 {
-	uint64_t arguments[ARGUMENTS];
-	enum activity activity = SLEEPS_SOMEHOW;
+	uint64_t *a = call->arguments;
 	char text[256];
-	long number;
 
 	if (!read_of(tid, "syscall", text, sizeof(text)))
-		return SLEEPS_SOMEHOW;
+		return UNKNOWN;
 	/* Of one that runs this says just that; of one in a fault it has no arguments. */
 	if (!strncmp(text, "running", 7))
 		return RUNS;
 	if (sscanf(text, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
-		   &number, &arguments[0], &arguments[1], &arguments[2], &arguments[3],
-		   &arguments[4], &arguments[5]) != 1 + ARGUMENTS)
-		return SLEEPS_SOMEHOW;
+		   &call->number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5]) != 1 + ARGUMENTS)
+		call->number = -1;
+	return SLEEPS;
+}
+
+/* Whether that call is a known one that writes nothing to the range. */
+static bool is_apart(const struct asleep *call, uint64_t start, uint64_t end)
+{
+	int operation = (int)call->arguments[1] & FUTEX_CMD_MASK;
+	bool known = call->number == SYS_futex &&
+		     (operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET);
+
 	for (size_t i = 0; i < sizeof(sleep_calls) / sizeof(sleep_calls[0]); i++) {
-		if (sleep_calls[i].number != number)
+		if (sleep_calls[i].number != call->number)
 			continue;
-		if (writes_to(&sleep_calls[i], arguments, start, end))
-			return SLEEPS_SOMEHOW;
-		activity = SLEEPS_APART;
+		if (writes_to(&sleep_calls[i], call->arguments, start, end))
+			return false;
+		known = true;
 	}
-	return activity;
+	return known;
 }
 
 static bool blocks_faults(const char *tid)
@@ -202,52 +211,119 @@ static bool blocks_faults(const char *tid)
 	       blocked >> (SIGSEGV - 1) & 1;
 }
 
-/* Looks at all others, `most` of them, until one does not fit: false then, or when they cannot be looked at. */
-static bool others_all(const struct threads *threads, int most, uint64_t start, uint64_t end,
-		       bool (*fits)(const char *tid, uint64_t start, uint64_t end))
+/* What is asked about each of the other threads, and what was found. */
+struct question {
+	bool (*fits)(struct question *question, const char *tid);
+	uint64_t start, end; /* about this range */
+	int most;	     /* threads that are looked at */
+	bool some_run;
+	uint64_t *waits_at; /* of waits_room */
+	size_t waits_room, waits;
+};
+
+/* Looks at the others until one does not fit: false then, or when they cannot be looked at. */
+static bool ask_all(const struct threads *threads, struct question *question)
 {
-	DIR *dir = opendir("/proc/self/task");
+	int dir = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), looked = 0;
 	pid_t self = (pid_t)syscall(SYS_gettid);
-	struct dirent *entry;
-	bool all = dir;
-	int looked = 0;
+	_Alignas(struct dirent64) char entries[2048];
+	ssize_t bytes = -1;
+	bool all = dir >= 0;
 
-	while (all && (entry = readdir(dir))) {
-		pid_t tid = atoi(entry->d_name);
+	question->some_run = false;
+	question->waits = 0;
+	/* Not by readdir(), which allocates. */
+	while (all && (bytes = syscall(SYS_getdents64, dir, entries, sizeof(entries))) > 0) {
+		for (ssize_t at = 0; all && at < bytes;) {
+			const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
+			pid_t tid = atoi(entry->d_name);
 
-		if (tid && tid != self && tid != threads->helper)
-			all = looked++ < most && fits(entry->d_name, start, end);
+			at += entry->d_reclen;
+			if (tid && tid != self && tid != threads->helper)
+				all = looked++ < question->most &&
+				      question->fits(question, entry->d_name);
+		}
 	}
-	if (dir)
-		closedir(dir);
-	return all;
+	if (dir >= 0)
+		close(dir);
+	return all && !bytes;
 }
 
-static bool can_be_held(const char *tid, uint64_t start, uint64_t end)
+/* The same, and if somebody runs once more after pause ns: who has just begun to sleep in a call may not be asleep yet. */
+static bool ask_all_settled(const struct threads *threads, struct question *question, long pause)
 {
-	return activity_of(tid, start, end) == SLEEPS_APART && !blocks_faults(tid);
+	bool all = ask_all(threads, question);
+
+	if (!all || !question->some_run)
+		return all;
+	if (pause)
+		nanosleep(&(struct timespec){ .tv_nsec = pause }, NULL);
+	return ask_all(threads, question);
+}
+
+static bool can_be_held(struct question *question, const char *tid)
+{
+	struct asleep call;
+
+	return state_of(tid, &call) == SLEEPS && is_apart(&call, question->start, question->end) &&
+	       !blocks_faults(tid);
 }
 
 bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end)
 {
-	return others_all(threads, OTHERS, start, end, can_be_held);
+	return ask_all(threads,
+		       &(struct question){
+			       .fits = can_be_held, .start = start, .end = end, .most = OTHERS });
 }
 
-/* Who began to read a moment ago is asleep in it a moment later. */
-static bool lets_alone(const char *tid, uint64_t start, uint64_t end)
+static bool lets_alone(struct question *question, const char *tid)
 {
-	enum activity activity = activity_of(tid, start, end);
+	struct asleep call;
+	enum state state = state_of(tid, &call);
 
-	if (activity == RUNS) {
-		nanosleep(&(struct timespec){ .tv_nsec = LOOK_AGAIN }, NULL);
-		activity = activity_of(tid, start, end);
-	}
-	return activity != SLEEPS_SOMEHOW;
+	question->some_run |= state == RUNS;
+	return state == RUNS ||
+	       (state == SLEEPS && is_apart(&call, question->start, question->end));
 }
 
 bool threads_let_alone(const struct threads *threads, uint64_t start, uint64_t end)
 {
-	return threads->alone || others_all(threads, INT_MAX, start, end, lets_alone);
+	struct question question = {
+		.fits = lets_alone, .start = start, .end = end, .most = INT_MAX
+	};
+
+	/* A read from a disk is some time under way before it sleeps. */
+	return threads->alone || ask_all_settled(threads, &question, LOOK_AGAIN);
+}
+
+static bool note_wait(struct question *question, const char *tid)
+{
+	struct asleep call;
+	enum state state = state_of(tid, &call);
+
+	question->some_run |= state == RUNS;
+	if (state != SLEEPS || call.number != SYS_futex || call.arguments[1] & FUTEX_PRIVATE_FLAG ||
+	    call.arguments[0] < question->start || call.arguments[0] >= question->end)
+		return true;
+	if (question->waits == question->waits_room)
+		return false;
+	question->waits_at[question->waits++] = call.arguments[0];
+	return true;
+}
+
+size_t threads_waits(const struct threads *threads, uint64_t start, uint64_t end, uint64_t *at,
+		     size_t room)
+{
+	struct question question = { .fits = note_wait,
+				     .start = start,
+				     .end = end,
+				     .most = INT_MAX,
+				     .waits_at = at,
+				     .waits_room = room };
+
+	if (!threads->alone)
+		ask_all_settled(threads, &question, 0);
+	return question.waits;
 }
 
 bool threads_own(const struct threads *threads, const struct vma *vma, uint64_t addr,

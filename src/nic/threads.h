@@ -30,13 +30,20 @@ void threads_forget(struct threads *threads);
 /*
  * Whether all others are asleep, in system calls that write nothing to [start, end) when they wake up, and none has SIGSEGV
  * blocked: then whoever wakes up now and writes there can be held by a handler of that signal (nic/guard.h). False where it
- * cannot be found out. Allocates.
+ * cannot be found out.
  */
 bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end);
 
 /* Whether no other thread waits in a system call that may be writing to [start, end), as a direct read from a disk does
  * through pages that it has pinned. */
 bool threads_let_alone(const struct threads *threads, uint64_t start, uint64_t end);
+
+/*
+ * Where in [start, end) other threads wait for futexes that processes may share, room of them at most. The kernel finds such
+ * waiters by the kind of page that the futex is in: once that is another, who wakes them does not find them.
+ */
+size_t threads_waits(const struct threads *threads, uint64_t start, uint64_t end, uint64_t *at,
+		     size_t room);
 
 /* The first part of a mapping that ends after addr and is a thread's own: stack, control block. False when there is
  * none. */

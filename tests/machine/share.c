@@ -7,8 +7,10 @@
 
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/io_uring.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -937,6 +939,178 @@ static void sleeping_in_calls(void)
 	CHECK(!shares_beside(pd, memory + PAGE, memory, false));
 }
 
+/* Threads that wait for each other by words of memory that is being registered and deregistered. */
+struct turns {
+	_Atomic uint32_t *turn;
+	int private; /* or 0 */
+	uint32_t rounds;
+};
+
+static void wait_for_turn(const struct turns *turns, uint32_t turn)
+{
+	uint32_t now;
+
+	while ((now = atomic_load(turns->turn)) != turn)
+		syscall(SYS_futex, turns->turn, FUTEX_WAIT | turns->private, now, NULL, NULL, 0);
+}
+
+static void next_turn(const struct turns *turns)
+{
+	atomic_fetch_add(turns->turn, 1);
+	syscall(SYS_futex, turns->turn, FUTEX_WAKE | turns->private, 1, NULL, NULL, 0);
+}
+
+static void *take_turns(void *arg)
+{
+	const struct turns *turns = arg;
+
+	for (uint32_t i = 1; i < 2 * turns->rounds; i += 2) {
+		wait_for_turn(turns, i);
+		usleep(i % 3 * 50);
+		next_turn(turns);
+	}
+	return NULL;
+}
+
+static void waiting_for_each_other(int private)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	struct turns turns = { .turn = (_Atomic uint32_t *)(memory + PAGE),
+			       .private = private,
+			       .rounds = 2000 };
+	unsigned shared = 0;
+	pthread_t thread;
+
+	CHECK_EQUAL(pthread_create(&thread, NULL, take_turns, &turns), 0);
+	alarm(60); /* who is not woken waits for ever */
+	for (uint32_t i = 0; i < 2 * turns.rounds; i += 2) {
+		struct ibv_mr *mr = enroll(pd, memory, BYTES);
+
+		shared += is_shared(memory);
+		wait_for_turn(&turns, i);
+		next_turn(&turns);
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	}
+	alarm(0);
+	pthread_join(thread, NULL);
+	printf("shared in %u of %u rounds\n", shared, turns.rounds);
+}
+
+static void futexes(void)
+{
+	waiting_for_each_other(FUTEX_PRIVATE_FLAG);
+}
+
+static void shared_futexes(void)
+{
+	waiting_for_each_other(0);
+}
+
+/* Memory comes from the heap and goes back to it while other threads use the pages beside it. */
+struct churner {
+	pthread_t thread;
+	_Atomic bool *stop;
+	unsigned seed;
+};
+
+#define CHURNED 64
+
+static void *churn(void *arg)
+{
+	struct churner *churner = arg;
+	struct {
+		uint8_t *at;
+		size_t size;
+		uint8_t byte;
+	} held[CHURNED] = { 0 };
+
+	while (!atomic_load(churner->stop)) {
+		unsigned i = (unsigned)rand_r(&churner->seed) % CHURNED, how;
+		size_t size = 1 + (size_t)rand_r(&churner->seed) % (i % 8 ? 3000 : 300000);
+
+		for (size_t k = 0; k < held[i].size; k += 61)
+			CHECK_EQUAL(held[i].at[k], held[i].byte);
+		how = (unsigned)rand_r(&churner->seed) % 4;
+		if (how == 0) {
+			free(held[i].at);
+			held[i].at = NULL;
+			held[i].size = 0;
+			continue;
+		}
+		if (how == 1) {
+			free(held[i].at);
+			held[i].at = calloc(1, size);
+			CHECK(held[i].at);
+			for (size_t k = 0; k < size; k += 61)
+				CHECK_EQUAL(held[i].at[k], 0);
+		} else {
+			held[i].at = realloc(held[i].at, size);
+			CHECK(held[i].at);
+		}
+		held[i].size = size;
+		held[i].byte = (uint8_t)rand_r(&churner->seed);
+		memset(held[i].at, held[i].byte, size);
+	}
+	for (unsigned i = 0; i < CHURNED; i++)
+		free(held[i].at);
+	return NULL;
+}
+
+static void churning(void)
+{
+	struct ibv_pd *pd = open_pd();
+	struct churner churners[2];
+	_Atomic bool stop = false;
+	struct ibv_mr *mrs[32] = { 0 };
+	uint8_t *at[32];
+	unsigned seed = 7;
+
+	for (unsigned i = 0; i < 2; i++) {
+		churners[i] = (struct churner){ .stop = &stop, .seed = i + 1 };
+		CHECK_EQUAL(pthread_create(&churners[i].thread, NULL, churn, &churners[i]), 0);
+	}
+	for (uint64_t end = now_ms() + 5000; now_ms() < end;) {
+		unsigned i = (unsigned)rand_r(&seed) % 32;
+
+		if (mrs[i]) {
+			for (size_t k = 0; k < mrs[i]->length; k += 509)
+				CHECK_EQUAL(at[i][k], (uint8_t)i);
+			CHECK_EQUAL(ibv_dereg_mr(mrs[i]), 0);
+			mrs[i] = NULL;
+			free(at[i]);
+			continue;
+		}
+		size_t size = 1 + (size_t)rand_r(&seed) % 100000;
+
+		at[i] = malloc(size);
+		CHECK(at[i]);
+		memset(at[i], (int)i, size);
+		mrs[i] = enroll(pd, at[i], size);
+	}
+	atomic_store(&stop, true);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(churners[i].thread, NULL);
+}
+
+/* As before Linux 6.8. */
+static void refuse_uffdio_api(void)
+{
+	refuse_call(SYS_ioctl, UFFDIO_API, EINVAL);
+}
+
+static void sleeping_without_move(void)
+{
+	refuse_uffdio_api();
+	store_between_sleeps(false);
+}
+
+static void overlapping_without_move(void)
+{
+	refuse_uffdio_api();
+	overlapping();
+}
+
 /* Atomics on a word that two regions cover, of which one has it mapped and the other has a longer run elsewhere. */
 
 struct adder {
@@ -1160,6 +1334,11 @@ int main(int argc, char **argv)
 		{ "threads_that_sleep_without_userfaultfd", sleeping_without_userfaultfd },
 		{ "faults_of_the_program_meanwhile", faulting_without_userfaultfd },
 		{ "threads_that_sleep_in_calls", sleeping_in_calls },
+		{ "threads_that_sleep_without_move", sleeping_without_move },
+		{ "overlapping_regions_without_move", overlapping_without_move },
+		{ "futexes", futexes },
+		{ "shared_futexes", shared_futexes },
+		{ "heap_that_churns", churning },
 		{ "registering_at_once", at_once },
 		{ "atomics_by_overlapping_regions", adding },
 		{ "message_across_windows", across_windows },

@@ -6,7 +6,12 @@ set -u
 
 tool=$1
 shift
-command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+if [ "$tool" = jemalloc ]; then
+	library=$(ldconfig -p | sed -n 's/.*libjemalloc\.so\.2 .* => //p' | head -n1)
+	[ -n "$library" ] || { echo "skipped: jemalloc is not installed"; exit 77; }
+else
+	command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -32,6 +37,9 @@ valgrind)
 	valgrind --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite "$@" >"$log" 2>&1 ||
 		fail "status $?"
 	grep -q 'ERROR SUMMARY: 0 errors' "$log" || fail "valgrind says nothing"
+	;;
+jemalloc)
+	LD_PRELOAD=$library "$@" >"$log" 2>&1 || fail "status $?"
 	;;
 esac
 exit 0

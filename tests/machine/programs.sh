@@ -7,7 +7,7 @@ set -u
 tool=$1
 shift
 if [ "$tool" = jemalloc ]; then
-	library=$(ldconfig -p | sed -n 's/.*libjemalloc\.so\.2 .* => //p' | head -n1)
+	library=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | sed -n 's/.*libjemalloc\.so\.2 .* => //p' | head -n1)
 	[ -n "$library" ] || { echo "skipped: jemalloc is not installed"; exit 77; }
 else
 	command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }

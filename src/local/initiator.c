@@ -136,6 +136,14 @@ static uint32_t outstanding(const struct walk *w)
 	return count;
 }
 
+/* A remote Q_Key with the top bit set means the QP's own (specification 10.2.5). */
+static uint32_t qkey(const struct walk *w)
+{
+	uint32_t remote = w->wqe->remote_qkey;
+
+	return remote & 0x80000000u ? w->qp->attr.qkey : remote;
+}
+
 static void make_request(struct walk *w)
 {
 	struct nic_qp *qp = w->qp;
@@ -153,8 +161,7 @@ static void make_request(struct walk *w)
 		.psn = qp->sq_psn,
 		.mtu = datagram ? qp->mtu : qp_mtu_bytes(qp->attr.path_mtu),
 		.length = w->wqe->length,
-		/* A remote Q_Key with the top bit set means the QP's own (specification 10.2.5). */
-		.qkey = w->wqe->remote_qkey & 0x80000000u ? qp->attr.qkey : w->wqe->remote_qkey,
+		.qkey = datagram ? qkey(w) : 0,
 		.outstanding = outstanding(w),
 	};
 }

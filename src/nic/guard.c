@@ -57,7 +57,8 @@ bool guard_begin(uint64_t start, uint64_t end, int prot)
 	if (sigaction(SIGSEGV, NULL, &guard.program) || guard.program.sa_flags & (int)SA_RESETHAND)
 		return false;
 	ours.sa_mask = guard.program.sa_mask;
-	ours.sa_flags = guard.program.sa_flags | SA_SIGINFO;
+	/* Not on a stack for signals, which may lie in the range itself. */
+	ours.sa_flags = (guard.program.sa_flags & ~SA_ONSTACK) | SA_SIGINFO;
 	guard.start = start;
 	guard.end = end;
 	guard.prot = prot;

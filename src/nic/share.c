@@ -374,10 +374,10 @@ static void end_sharing(struct nic *nic, const struct look *look, uint64_t start
 		ranges_set_mapped(&share->ranges, start, end, false);
 }
 
-/* Whether somebody may be writing to these pages who would not notice that they are not the program's any more. */
+/* Whether the kernel may be writing to these pages, and would not notice that they are not the program's any more. */
 static bool is_in_use(const struct look *look, uint64_t start, uint64_t end)
 {
-	return !threads_let_alone(&look->threads, start, end) || pins_are_possible();
+	return threads_read_into(&look->threads, start, end) || pins_of_rings(start, end);
 }
 
 /* Ends what lingers in [start, end), some ranges at most, and can be given back or was unmapped by the program. Returns where to
@@ -542,6 +542,7 @@ void share_before_fork(struct nic *nic)
 	struct page_range range;
 	struct look look;
 	bool looking = false;
+	uint64_t next;
 
 	share_lock(nic);
 	if (!share)
@@ -556,7 +557,8 @@ void share_before_fork(struct nic *nic)
 			hide_all(nic);
 		}
 		/* What is in use stays, and the child gets a copy before anybody goes on. */
-		if (is_in_use(&look, range.start, range.end) &&
+		if (still_ours(share, look.maps, range.start, range.end, &next) == range.end &&
+		    is_in_use(&look, range.start, range.end) &&
 		    (share->child[0] >= 0 || !pipe2(share->child, O_CLOEXEC)))
 			continue;
 		end_sharing(nic, &look, range.start, range.end);

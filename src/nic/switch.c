@@ -289,20 +289,26 @@ enum hold {
 	HOLD_NOTHING, /* there is no way */
 };
 
-/* Of those that wake up just now, or with a userfaultfd for all of them. */
+/* Whether pages are moved away, and whoever touches them waits: of the program's threads, or there are none. */
+static bool can_move(const struct switcher *s, const struct threads *threads)
+{
+	return s->uffd >= 0 && (s->holds_all || threads->alone);
+}
+
+/* Without a userfaultfd that holds system calls only who wakes up just now can be held. */
 static enum hold choose_hold(const struct switcher *s, const struct threads *threads,
 			     uint64_t start, uint64_t end)
 {
-	if (s->holds_all)
+	if (can_move(s, threads))
 		return HOLD_FAULTS;
-	for (int tries = 0; !threads->alone && !threads_sleep(threads, start, end); tries++) {
+	if (threads->alone)
+		return HOLD_NOBODY;
+	for (int tries = 0; !threads_sleep(threads, start, end); tries++) {
 		if (tries == SLEEP_TRIES)
 			return HOLD_NOTHING;
 		nanosleep(&(struct timespec){ .tv_nsec = SLEEP_TRY_AGAIN }, NULL);
 	}
-	if (s->uffd >= 0)
-		return HOLD_FAULTS;
-	return threads->alone ? HOLD_NOBODY : HOLD_GUARD;
+	return HOLD_GUARD;
 }
 
 /* Ends a hold: everybody goes on, with what has taken the place or, with restore, with what was there. */
@@ -323,8 +329,8 @@ static void release(struct switcher *s, enum hold hold, const struct threads *th
 static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_t length, int prot,
 				     const struct threads *threads)
 {
-	/* Pins first: with a guard there is no time to look for them. */
-	bool pinned = s->uffd < 0 && (pins_are_possible() || memory_is_locked());
+	/* Pins first, where their pages do not tell by refusing to move: later there is no time to look for them. */
+	bool pinned = !can_move(s, threads) && (pins_are_possible() || memory_is_locked());
 	enum hold hold = choose_hold(s, threads, start, start + length);
 	uint64_t from = hold == HOLD_FAULTS ? scratch_of(s, start) : start;
 	enum nic_unmapped why = NIC_MAPPED;

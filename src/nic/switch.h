@@ -6,9 +6,10 @@
  *
  * To the file: userfaultfd holds whoever touches the range, the pages move away (UFFDIO_MOVE, which refuses those that
  * a device or the kernel has pinned, that are locked or protected by a key), are copied, and the file is mapped over
- * them. What an ordinary user gets is a userfaultfd that holds only user mode, or none, and then a guard (nic/guard.h): a
- * system call of another thread would fail with EFAULT. So these are used only while the others sleep in calls that have
- * nothing to do with the range; what is held is who wakes up just then.
+ * them. What an ordinary user gets is a userfaultfd that holds only user mode, or none. Without other threads that is
+ * enough. With them there is the guard (nic/guard.h), under which a system call that writes there would fail with EFAULT;
+ * so it is used only while the others sleep in calls that have nothing to do with the range, and what it holds is who
+ * wakes up just then.
  *
  * Who calls has all signals blocked, and the range holds nothing that this file, or a handler, touches: no stack of ours,
  * no variable, nothing from the allocator during the switch.

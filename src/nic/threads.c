@@ -127,6 +127,9 @@ static const struct sleep_call {
 };
 #define ARGUMENTS 6
 
+/* Bytes of stack that a handler may take. */
+#define FRAME (64u << 10)
+
 static bool writes_to(const struct sleep_call *call, const uint64_t *arguments, uint64_t start,
 		      uint64_t end)
 {
@@ -161,6 +164,7 @@ static bool read_of(const char *tid, const char *name, char *text, size_t size)
 struct asleep {
 	long number; /* -1: in none, but in a fault */
 	uint64_t arguments[ARGUMENTS];
+	uint64_t stack; /* pointer */
 };
 
 enum state { RUNS, SLEEPS, UNKNOWN };
@@ -175,27 +179,36 @@ static enum state state_of(const char *tid, struct asleep *call)
 	/* Of one that runs this says just that; of one in a fault it has no arguments. */
 	if (!strncmp(text, "running", 7))
 		return RUNS;
-	if (sscanf(text, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
-		   &call->number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5]) != 1 + ARGUMENTS)
+	if (sscanf(text,
+		   "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64
+		   " %" SCNx64,
+		   &call->number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5],
+		   &call->stack) != 1 + ARGUMENTS + 1)
 		call->number = -1;
 	return SLEEPS;
 }
 
-/* Whether that call is a known one that writes nothing to the range. */
-static bool is_apart(const struct asleep *call, uint64_t start, uint64_t end)
+static bool is_known(const struct asleep *call)
 {
 	int operation = (int)call->arguments[1] & FUTEX_CMD_MASK;
-	bool known = call->number == SYS_futex &&
-		     (operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET);
 
 	for (size_t i = 0; i < sizeof(sleep_calls) / sizeof(sleep_calls[0]); i++) {
-		if (sleep_calls[i].number != call->number)
-			continue;
-		if (writes_to(&sleep_calls[i], call->arguments, start, end))
-			return false;
-		known = true;
+		if (sleep_calls[i].number == call->number)
+			return true;
 	}
-	return known;
+	return call->number == SYS_futex &&
+	       (operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET);
+}
+
+/* As far as that is known. */
+static bool will_write_to(const struct asleep *call, uint64_t start, uint64_t end)
+{
+	for (size_t i = 0; i < sizeof(sleep_calls) / sizeof(sleep_calls[0]); i++) {
+		if (sleep_calls[i].number == call->number &&
+		    writes_to(&sleep_calls[i], call->arguments, start, end))
+			return true;
+	}
+	return false;
 }
 
 static bool blocks_faults(const char *tid)
@@ -265,7 +278,10 @@ static bool can_be_held(struct question *question, const char *tid)
 {
 	struct asleep call;
 
-	return state_of(tid, &call) == SLEEPS && is_apart(&call, question->start, question->end) &&
+	/* A handler's frame goes onto the stack, which is some coroutine's perhaps. */
+	return state_of(tid, &call) == SLEEPS && is_known(&call) &&
+	       !will_write_to(&call, question->start, question->end) &&
+	       (call.stack < question->start || call.stack - FRAME >= question->end) &&
 	       !blocks_faults(tid);
 }
 
@@ -276,24 +292,23 @@ bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end)
 			       .fits = can_be_held, .start = start, .end = end, .most = OTHERS });
 }
 
-static bool lets_alone(struct question *question, const char *tid)
+static bool does_not_read_into(struct question *question, const char *tid)
 {
 	struct asleep call;
 	enum state state = state_of(tid, &call);
 
 	question->some_run |= state == RUNS;
-	return state == RUNS ||
-	       (state == SLEEPS && is_apart(&call, question->start, question->end));
+	return state != SLEEPS || !will_write_to(&call, question->start, question->end);
 }
 
-bool threads_let_alone(const struct threads *threads, uint64_t start, uint64_t end)
+bool threads_read_into(const struct threads *threads, uint64_t start, uint64_t end)
 {
 	struct question question = {
-		.fits = lets_alone, .start = start, .end = end, .most = INT_MAX
+		.fits = does_not_read_into, .start = start, .end = end, .most = INT_MAX
 	};
 
 	/* A read from a disk is some time under way before it sleeps. */
-	return threads->alone || ask_all_settled(threads, &question, LOOK_AGAIN);
+	return !threads->alone && !ask_all_settled(threads, &question, LOOK_AGAIN);
 }
 
 static bool note_wait(struct question *question, const char *tid)

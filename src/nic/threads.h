@@ -34,9 +34,9 @@ void threads_forget(struct threads *threads);
  */
 bool threads_sleep(const struct threads *threads, uint64_t start, uint64_t end);
 
-/* Whether no other thread waits in a system call that may be writing to [start, end), as a direct read from a disk does
- * through pages that it has pinned. */
-bool threads_let_alone(const struct threads *threads, uint64_t start, uint64_t end);
+/* Whether another thread is asleep in a system call that will write to [start, end), as a direct read from a disk does through
+ * pages that it has pinned; of calls that say where in their arguments. */
+bool threads_read_into(const struct threads *threads, uint64_t start, uint64_t end);
 
 /*
  * Where in [start, end) other threads wait for futexes that processes may share, room of them at most. The kernel finds such

@@ -993,6 +993,8 @@ static bool shares_beside(struct ibv_pd *pd, uint8_t *memory, uint8_t *to, bool 
 }
 
 /* A thread whose stack, or stack for signals, lies in the memory. */
+#define WIDE (4u << 20)
+
 static ucontext_t of_thread, of_coroutine;
 static _Atomic bool coroutine_ends;
 
@@ -1005,16 +1007,16 @@ static void run_coroutine(void)
 static void *sleep_on_stacks(void *arg)
 {
 	uint8_t *memory = arg;
-	stack_t signals = { .ss_sp = memory, .ss_size = BYTES / 2 };
+	stack_t signals = { .ss_sp = memory + WIDE / 4, .ss_size = BYTES };
 
 	CHECK_EQUAL(sigaltstack(&signals, NULL), 0);
 	for (unsigned i = 0; i < 20000; i++) {
-		memory[BYTES - 1]++;
+		memory[WIDE - 1]++;
 		usleep(50);
 	}
 	CHECK_EQUAL(getcontext(&of_coroutine), 0);
-	of_coroutine.uc_stack.ss_sp = memory + BYTES / 2;
-	of_coroutine.uc_stack.ss_size = BYTES / 2;
+	of_coroutine.uc_stack.ss_sp = memory + WIDE / 2;
+	of_coroutine.uc_stack.ss_size = BYTES;
 	of_coroutine.uc_link = &of_thread;
 	makecontext(&of_coroutine, run_coroutine, 0);
 	CHECK_EQUAL(swapcontext(&of_thread, &of_coroutine), 0);
@@ -1025,15 +1027,16 @@ static void sleeping_on_stacks(void)
 {
 	struct sigaction own = { .sa_sigaction = let_in, .sa_flags = SA_SIGINFO | SA_ONSTACK };
 	struct ibv_pd *pd;
-	uint8_t *memory = get_pages(BYTES);
+	uint8_t *memory = get_pages(WIDE);
 	pthread_t thread;
 
 	refuse_userfaultfd();
 	pd = open_pd();
+	memset(memory, 1, WIDE);
 	CHECK_EQUAL(sigaction(SIGSEGV, &own, NULL), 0);
 	CHECK_EQUAL(pthread_create(&thread, NULL, sleep_on_stacks, memory), 0);
 	for (uint64_t end = now_ms() + 5000; now_ms() < end;) {
-		CHECK_EQUAL(ibv_dereg_mr(enroll(pd, memory, BYTES)), 0);
+		CHECK_EQUAL(ibv_dereg_mr(enroll(pd, memory, WIDE)), 0);
 		usleep(100);
 	}
 	atomic_store(&coroutine_ends, true);

@@ -22,6 +22,7 @@
 #include "local/repair.h"
 #include "nic/crash.h"
 #include "nic/life.h"
+#include "nic/segment.h"
 #include "nic/share.h"
 
 #define BACKLOG	  128
@@ -286,7 +287,7 @@ static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance,
 			*why = CAUSE_NO_ADDRESS_SPACE;
 		return NULL;
 	}
-	madvise(seg, size, MADV_DONTFORK);
+	segment_keep_apart(seg, size);
 	if (seg->hdr.magic != NIC_MAGIC || seg->hdr.version != NIC_LAYOUT_VERSION ||
 	    seg->hdr.instance != instance) {
 		munmap(seg, size);

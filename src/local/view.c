@@ -9,6 +9,7 @@
 
 #include "local/memory.h"
 #include "nic/files.h"
+#include "nic/segment.h"
 
 void views_init(struct views *views, const struct nic *nic, struct nic_segment *seg, pid_t pid)
 {
@@ -68,7 +69,7 @@ static void *map(const struct views *views, const struct seg_file *entry)
 		base = mmap(NULL, entry->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
 			    fd, 0);
 	if (base != MAP_FAILED)
-		madvise(base, entry->size, MADV_DONTFORK);
+		segment_keep_apart(base, entry->size);
 	close(fd);
 	return base;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "local/memory.h"
+#include "nic/segment.h"
 
 /* Bytes, log2. The smaller one is for processes whose address space is limited. */
 #define WINDOW_LARGE 30
@@ -95,7 +96,7 @@ static uint8_t *map(struct windows *windows, uint64_t index)
 		free(window);
 		return NULL;
 	}
-	madvise(base, size, MADV_DONTFORK);
+	segment_keep_apart(base, size);
 	*window = (struct window){ .next = windows->list, .base = base };
 	windows->list = window;
 	return base;

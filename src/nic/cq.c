@@ -18,6 +18,7 @@
 #include "nic/visit.h"
 
 #define LAP_SHIFT  33
+#define LAP_BITS   (~0ull << LAP_SHIFT)
 #define KIND_SHIFT 31
 #define SLOT_MASK  0x7fffu
 
@@ -500,12 +501,44 @@ static void of_queue(struct seg_cq_entry *entry, uint64_t word, void *arg)
 			      memory_order_release);
 }
 
+/* The places of completions that were taken away become free: those that are left move up to the newest. Publishers look at
+ * entries behind the tail only to see that they are not free. Ring lock held. */
+static void compact(struct nic_cq *cq)
+{
+	struct seg_cq_ring *ring = cq->ring;
+	uint64_t end = cq->head, to;
+
+	for (;; end++) {
+		uint64_t free = free_word(ring, end);
+		uint64_t word =
+			atomic_load_explicit(&ring_entry(ring, end)->word, memory_order_acquire);
+
+		if (word == free || !is_of_lap(word, free) || word == (free | EMPTY_MOVED))
+			break;
+	}
+	to = end;
+	for (uint64_t from = end; from-- > cq->head;) {
+		struct seg_cq_entry *entry = ring_entry(ring, from), *place;
+		uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+
+		if (word_kind(word) == NIC_REF_EMPTY || --to == from)
+			continue;
+		place = ring_entry(ring, to);
+		place->brief = entry->brief;
+		atomic_store_explicit(&place->word, free_word(ring, to) | (word & ~LAP_BITS),
+				      memory_order_release);
+	}
+	while (cq->head != to)
+		advance(cq);
+}
+
 void nic_cq_forget(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint32_t qpn)
 {
 	struct of_queue match = { .cq = cq, .kind = kind, .index = index, .qpn = qpn };
 
 	nic_lock(&cq->ring_lock);
 	for_each_word(cq, of_queue, &match);
+	compact(cq);
 	nic_unlock(&cq->ring_lock);
 }
 

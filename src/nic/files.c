@@ -22,7 +22,7 @@ static bool is_nameless(int fd)
 	char path[32], name[64];
 	ssize_t length;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
 	length = readlink(path, name, sizeof(name) - 1);
 	name[length < 0 ? 0 : length] = '\0';
 	return !strcmp(name, "/dev/zero (deleted)") || !strncmp(name, "/SYSV", 5);
@@ -60,7 +60,7 @@ static bool is_file_of(int fd, const struct vma *vma)
 /* One of the program's descriptors, as our own; -1: it has none that can write. */
 static int find_descriptor(const struct vma *vma)
 {
-	DIR *dir = opendir("/proc/self/fd");
+	DIR *dir = opendir("/proc/thread-self/fd");
 	struct dirent *entry;
 	int found = -1;
 
@@ -82,7 +82,7 @@ static int open_file(const struct vma *vma)
 	char path[64];
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/self/map_files/%" PRIx64 "-%" PRIx64, vma->start,
+	snprintf(path, sizeof(path), "/proc/thread-self/map_files/%" PRIx64 "-%" PRIx64, vma->start,
 		 vma->end);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	return fd < 0 ? find_descriptor(vma) : fd;

@@ -11,7 +11,7 @@
 /* Whether a line of /proc/self/status says more than 0. */
 static bool status_tells(const char *field)
 {
-	FILE *file = fopen("/proc/self/status", "re");
+	FILE *file = fopen("/proc/thread-self/status", "re");
 	char line[128];
 	bool found = !file;
 	size_t n = strlen(field);
@@ -30,7 +30,7 @@ static bool status_tells(const char *field)
 static bool descriptors_tell(bool (*tells)(const char *number, const char *target, void *arg),
 			     void *arg)
 {
-	DIR *dir = opendir("/proc/self/fd");
+	DIR *dir = opendir("/proc/thread-self/fd");
 	bool found = !dir;
 	struct dirent *entry;
 
@@ -73,7 +73,7 @@ static bool has_buffer_in(const char *number, const char *target, void *arg)
 
 	if (strcmp(target, URING))
 		return false;
-	snprintf(text, sizeof(text), "/proc/self/fdinfo/%.20s", number);
+	snprintf(text, sizeof(text), "/proc/thread-self/fdinfo/%.20s", number);
 	file = fopen(text, "re");
 	while (file && !found && fgets(text, sizeof(text), file)) {
 		uint64_t addr, bytes;
@@ -110,7 +110,7 @@ static bool contexts_exist(void)
 /* Such a context is a mapping. */
 static bool mappings_tell(void)
 {
-	FILE *file = fopen("/proc/self/maps", "re");
+	FILE *file = fopen("/proc/thread-self/maps", "re");
 	char line[512];
 	bool found = !file;
 

@@ -34,6 +34,12 @@ struct arena_block {
 	uint32_t class;
 };
 
+void segment_keep_apart(void *start, uint64_t bytes)
+{
+	madvise(start, bytes, MADV_DONTFORK);
+	madvise(start, bytes, MADV_DONTDUMP);
+}
+
 int segment_memfd(const char *name)
 {
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -91,8 +97,7 @@ int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
 			error = errno;
 			continue;
 		}
-		/* A forked child must not take part: see nic.c. */
-		madvise(map, *size, MADV_DONTFORK);
+		segment_keep_apart(map, *size);
 		fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
 		*seg = map;
 		return 0;

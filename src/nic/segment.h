@@ -24,6 +24,9 @@ struct arena {
 	struct arena_block *quarantine; /* freed while a visitor could still write into it */
 };
 
+/* For mappings of the library's: a forked child must not take part (nic.c), and a core dump would be as long as they are. */
+void segment_keep_apart(void *start, uint64_t bytes);
+
 /* A memfd of this name that can be sealed; -1 with errno. */
 int segment_memfd(const char *name);
 

@@ -16,6 +16,7 @@
 #include "nic/crash.h"
 #include "nic/guard.h"
 #include "nic/pins.h"
+#include "nic/segment.h"
 
 #define HUGE_PAGE (2ull << 20)
 #define TRIES	  10
@@ -105,7 +106,7 @@ bool switch_init(struct switcher *s, int file)
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (s->scratch == MAP_FAILED)
 		return false;
-	madvise(s->scratch, s->scratch_bytes, MADV_DONTFORK);
+	segment_keep_apart(s->scratch, s->scratch_bytes);
 	s->file = file;
 	s->uffd = open_uffd(&s->holds_all);
 	if (s->uffd >= 0 && (ioctl(s->uffd, UFFDIO_API, &api) ||
@@ -135,7 +136,7 @@ void switch_destroy(struct switcher *s)
 static bool look(struct switcher *s, uint64_t start, uint64_t length)
 {
 	uint64_t page = page_size(), bytes = length / page * sizeof(s->seen[0]);
-	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	int fd = open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC);
 	bool done = fd >= 0 && pread(fd, s->seen, bytes,
 				     (off_t)(start / page * sizeof(s->seen[0]))) == (ssize_t)bytes;
 

@@ -29,9 +29,10 @@ struct vma_query {
 #define VMA_QUERY_SHARED     0x08
 #define VMA_QUERY_OR_NEXT    0x10
 
+/* Not /proc/self, which shows nothing any more when the first thread has ended. */
 int vma_open(void)
 {
-	return open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	return open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
 }
 
 static bool find_by_query(int maps, uint64_t addr, struct vma *vma)

@@ -411,6 +411,41 @@ static void destroying_a_resized_queue_gives_all_rings_back(void **state)
 	close_queue(&q);
 }
 
+/* The places of what was taken away are free for others at once, between what stays and around the ring's end. */
+static void forgetting_makes_room(void **state)
+{
+	struct queue a, b;
+	uint64_t expected = 0;
+
+	open_queue(state, &a, 7, 64);
+	open_queue(state, &b, 7, 64);
+	assert_int_equal(nic_cq_destroy(&b.cq), 0);
+	b.cq.index = a.cq.index;
+	for (int round = 0; round < 30; round++) {
+		bool full = round % 3 == 0;
+		int kept = 0;
+
+		for (int i = 0; i < 7; i++) {
+			struct queue *q = i % (2 + round % 2) == 1 || full ? &b : &a;
+
+			kept += q == &a;
+			post(q);
+			assert_int_equal(publish(q, false), CQ_PUBLISHED);
+		}
+		nic_cq_forget(&a.cq, NIC_REF_SRQ, b.srq.index, QPN);
+		for (int i = kept; i < 7; i++) {
+			post(&a);
+			assert_int_equal(publish(&a, false), CQ_PUBLISHED);
+		}
+		for (int i = 0; i < 7; i++)
+			expect_polled(&a, expected++);
+		expect_empty(&a);
+	}
+	assert_int_equal(nic_srq_destroy(&b.srq), 0);
+	nic_channel_destroy(&b.channel);
+	close_queue(&a);
+}
+
 static void forgetting_takes_only_one_queues_completions(void **state)
 {
 	struct queue a, b;
@@ -602,6 +637,7 @@ int main(void)
 		cmocka_unit_test(resize_keeps_what_is_queued_and_its_order),
 		cmocka_unit_test(resize_below_what_is_queued_changes_nothing),
 		cmocka_unit_test(destroying_a_resized_queue_gives_all_rings_back),
+		cmocka_unit_test(forgetting_makes_room),
 		cmocka_unit_test(forgetting_takes_only_one_queues_completions),
 		cmocka_unit_test(armed_queue_fires_once),
 		cmocka_unit_test(solicited_arm_waits_for_a_solicited_completion),

@@ -22,6 +22,10 @@
 #define TRIES	  10
 #define TRY_AGAIN 200000 /* ns, times the number of tries: how long a pin may last */
 
+#define READ_LOOKS	100
+#define READ_LOOK_AGAIN 200000 /* ns */
+#define READ_QUIET	2      /* looks in a row */
+
 #define WAITERS 512 /* threads that wait for futexes in a range */
 
 #define SLEEP_TRIES	4
@@ -102,7 +106,7 @@ bool switch_init(struct switcher *s, int file)
 				  .features = FEATURE_WP | FEATURE_WP_SHMEM | FEATURE_MOVE };
 
 	s->scratch_bytes = SWITCH_CHUNK + 2 * HUGE_PAGE;
-	s->scratch = mmap(NULL, s->scratch_bytes, PROT_READ | PROT_WRITE,
+	s->scratch = mmap(NULL, s->scratch_bytes, PROT_NONE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (s->scratch == MAP_FAILED)
 		return false;
@@ -255,8 +259,15 @@ static void break_cow(struct switcher *s, uint64_t start, uint64_t length)
 		madvise(at(start + run), end - run, MADV_POPULATE_WRITE);
 }
 
+/* The scratch memory is there only while it is used: a tool that looks at all memory, as one for leaks does, would wait in it
+ * for ever. */
+static void scratch_open(struct switcher *s, bool open)
+{
+	mprotect(s->scratch, s->scratch_bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
 /* Moves a chunk into the scratch memory. Whoever touches it from now on waits. */
-static enum nic_unmapped take_away(struct switcher *s, uint64_t start, uint64_t length)
+static enum nic_unmapped try_to_take_away(struct switcher *s, uint64_t start, uint64_t length)
 {
 	uint64_t scratch = scratch_of(s, start);
 
@@ -280,6 +291,17 @@ static enum nic_unmapped take_away(struct switcher *s, uint64_t start, uint64_t 
 		else
 			nanosleep(&(struct timespec){ .tv_nsec = tries * TRY_AGAIN }, NULL);
 	}
+}
+
+static enum nic_unmapped take_away(struct switcher *s, uint64_t start, uint64_t length)
+{
+	enum nic_unmapped why;
+
+	scratch_open(s, true);
+	why = try_to_take_away(s, start, length);
+	if (why)
+		scratch_open(s, false);
+	return why;
 }
 
 /* How others are kept from storing into what is being switched. */
@@ -322,9 +344,11 @@ static void release(struct switcher *s, enum hold hold, const struct threads *th
 	} else if (hold == HOLD_FAULTS) {
 		wake(s, start, length);
 		madvise(at(scratch_of(s, start)), length, MADV_DONTNEED);
-	} else if (hold == HOLD_GUARD) {
-		guard_end(threads, restore);
 	}
+	if (hold == HOLD_FAULTS)
+		scratch_open(s, false);
+	else if (hold == HOLD_GUARD)
+		guard_end(threads, restore);
 }
 
 static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_t length, int prot,
@@ -458,6 +482,22 @@ static void unprotect(struct switcher *s, enum hold hold, const struct threads *
 	}
 }
 
+/* What began to read into the range before it was protected ends; what begins now is held, and looks the same, so that there is a
+ * limit. */
+static void let_reads_end(const struct threads *threads, uint64_t start, uint64_t length)
+{
+	int quiet = 0;
+
+	for (int looks = 0; looks < READ_LOOKS && quiet < READ_QUIET; looks++) {
+		if (!threads_read_into(threads, start, start + length)) {
+			quiet++;
+			continue;
+		}
+		quiet = 0;
+		nanosleep(&(struct timespec){ .tv_nsec = READ_LOOK_AGAIN }, NULL);
+	}
+}
+
 /* Who writes is held, the copy is made elsewhere (spare) and takes the place. */
 static bool replace_held(struct switcher *s, enum hold hold, const struct threads *threads,
 			 uint64_t start, uint64_t length, uint64_t offset, int prot, uint64_t spare)
@@ -466,6 +506,8 @@ static bool replace_held(struct switcher *s, enum hold hold, const struct thread
 
 	if (!protect(s, hold, start, length, prot))
 		return false;
+	if (hold == HOLD_FAULTS)
+		let_reads_end(threads, start, length);
 	replaced = fill_memory(s, spare, offset, length) && !mprotect(at(spare), length, prot) &&
 		   mremap(at(spare), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at(start)) !=
 			   MAP_FAILED;

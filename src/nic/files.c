@@ -82,7 +82,7 @@ static int open_file(const struct vma *vma)
 	char path[64];
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/thread-self/map_files/%" PRIx64 "-%" PRIx64, vma->start,
+	snprintf(path, sizeof(path), "/proc/self/map_files/%" PRIx64 "-%" PRIx64, vma->start,
 		 vma->end);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	return fd < 0 ? find_descriptor(vma) : fd;

@@ -109,21 +109,24 @@ struct writer {
 	_Atomic uint64_t faults;
 };
 
+static void write_round(struct writer *writer)
+{
+	writer->rounds++;
+	for (unsigned i = 0; i < PAGES; i++) {
+		_Atomic uint64_t *word = &writer->words[i * PAGE / sizeof(uint64_t)];
+
+		CHECK_EQUAL(atomic_load_explicit(word, memory_order_relaxed), writer->rounds - 1);
+		atomic_store_explicit(word, writer->rounds, memory_order_relaxed);
+	}
+	atomic_fetch_add_explicit(writer->common, 1, memory_order_relaxed);
+}
+
 static void *write_all(void *arg)
 {
 	struct writer *writer = arg;
 
-	while (!atomic_load(&writer->stop)) {
-		writer->rounds++;
-		for (unsigned i = 0; i < PAGES; i++) {
-			_Atomic uint64_t *word = &writer->words[i * PAGE / sizeof(uint64_t)];
-
-			CHECK_EQUAL(atomic_load_explicit(word, memory_order_relaxed),
-				    writer->rounds - 1);
-			atomic_store_explicit(word, writer->rounds, memory_order_relaxed);
-		}
-		atomic_fetch_add_explicit(writer->common, 1, memory_order_relaxed);
-	}
+	while (!atomic_load(&writer->stop))
+		write_round(writer);
 	return NULL;
 }
 
@@ -860,15 +863,7 @@ static void *write_and_sleep(void *arg)
 	uint64_t fault = 0;
 
 	while (!atomic_load(&writer->stop)) {
-		writer->rounds++;
-		for (unsigned i = 0; i < PAGES; i++) {
-			_Atomic uint64_t *word = &writer->words[i * PAGE / sizeof(uint64_t)];
-
-			CHECK_EQUAL(atomic_load_explicit(word, memory_order_relaxed),
-				    writer->rounds - 1);
-			atomic_store_explicit(word, writer->rounds, memory_order_relaxed);
-		}
-		atomic_fetch_add_explicit(writer->common, 1, memory_order_relaxed);
+		write_round(writer);
 		if (writer->unreadable) {
 			fault = atomic_load(&writer->faults);
 			*writer->unreadable = 1;

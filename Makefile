@@ -46,6 +46,14 @@ check-asan check-tsan:
 	@$(MAKE) --no-print-directory all BUILD=$(BUILD)-$@ CMAKE_FLAGS=-DUROCE_SANITIZE=$(SANITIZE)
 	@scripts/check $(BUILD)-$@
 
+# Each fuzzer for ten minutes, with clang, libFuzzer and two sanitizers.
+check-fuzz:
+	@scripts/need build fuzz
+	@$(MAKE) --no-print-directory configure BUILD=$(BUILD)-$@ \
+		CMAKE_FLAGS="-DCMAKE_C_COMPILER=clang -DUROCE_SANITIZE=address,undefined,fuzzer-no-link"
+	@cmake --build $(BUILD)-$@ -j$(JOBS) --target fuzzers
+	@scripts/check $(BUILD)-$@ -L fuzz
+
 # The unit tests of a cross build for 64-bit ARM, under qemu-user.
 check-arm64:
 	@scripts/need build arm64
@@ -67,4 +75,4 @@ bench:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-faults-long check-asan check-tsan check-build clean bench
+.PHONY: all configure install demo check check-long check-faults-long check-asan check-tsan check-fuzz check-build clean bench

@@ -81,8 +81,7 @@ uint32_t icrc_of(const struct icrc_path *path, uint16_t id, const uint8_t *packe
 
 	memset(at, 0xff, ONES);
 	at += ONES;
-	at = gid_is_ipv4(&path->dgid) ? put_ipv4(at, path, id, udp_bytes) :
-					put_ipv6(at, path, udp_bytes);
+	at = gid_is_ipv4(&path->dgid) ? put_ipv4(at, path, id, udp_bytes) : put_ipv6(at, path, udp_bytes);
 	at = mempcpy(at, &udp, sizeof(udp));
 	memcpy(at, packet, ROCE_BTH_BYTES);
 	at[MASKED_BTH_BYTE] = 0xff;
@@ -105,8 +104,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 
 static uint32_t factor_of(size_t bytes)
 {
-	const size_t behind_id =
-		sizeof(struct iphdr) - offsetof(struct iphdr, id) + sizeof(struct udphdr);
+	const size_t behind_id = sizeof(struct iphdr) - offsetof(struct iphdr, id) + sizeof(struct udphdr);
 	const size_t kept = sizeof(factors) / sizeof(*factors);
 	uint32_t power = X_TO_MINUS_32, factor = 0;
 

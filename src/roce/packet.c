@@ -72,8 +72,7 @@ size_t roce_build(const struct roce_packet *packet, uint8_t *to)
 	*at++ = (packet->solicited ? SOLICITED : 0) | (packet->migreq ? MIGREQ : 0) |
 		roce_pad(packet->length) << PAD_SHIFT;
 	at = put16(at, packet->pkey);
-	at = put32(at,
-		   (packet->fecn ? FECN : 0) | (packet->becn ? BECN : 0) | (packet->qpn & MASK_24));
+	at = put32(at, (packet->fecn ? FECN : 0) | (packet->becn ? BECN : 0) | (packet->qpn & MASK_24));
 	at = put32(at, (packet->ack_req ? ACK_REQUEST : 0) | (packet->psn & ROCE_PSN_MASK));
 
 	if (row->headers & ROCE_HAS_DETH) {
@@ -105,8 +104,7 @@ size_t roce_build(const struct roce_packet *packet, uint8_t *to)
 }
 
 /* The headers that the row has; all of them are there. */
-static void parse_headers(const struct roce_opcode *row, const uint8_t *at,
-			  struct roce_packet *packet)
+static void parse_headers(const struct roce_opcode *row, const uint8_t *at, struct roce_packet *packet)
 {
 	if (row->headers & ROCE_HAS_DETH) {
 		packet->qkey = get32(&at);

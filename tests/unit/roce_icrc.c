@@ -117,6 +117,48 @@ static void the_identification_found_is_the_one_of_all_with_which_it_is_right(vo
 	}
 }
 
+/* The specification's CRC over IPv4, bit by bit, with what flags and fragment offset one likes. */
+static uint32_t icrc_with_fragment(uint16_t id, uint16_t fragment, const uint8_t *packet, size_t bytes)
+{
+	const uint16_t udp_bytes = 8 + bytes + ROCE_ICRC_BYTES, ip_bytes = 20 + udp_bytes;
+	/* clang-format off */
+	uint8_t input[36 + 256] = {
+		0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+		0x45, 0xff, ip_bytes >> 8, ip_bytes, id >> 8, id, fragment >> 8, fragment, 0xff, 17, 0xff, 0xff,
+		10, 99, 0, 11, 10, 99, 0, 12,
+		0xc1, 0xb9, ROCE_PORT >> 8, ROCE_PORT & 0xff, udp_bytes >> 8, udp_bytes, 0xff, 0xff,
+	};
+	/* clang-format on */
+	uint32_t crc = UINT32_MAX;
+
+	assert_true(bytes <= 256);
+	memcpy(input + 36, packet, bytes);
+	input[36 + 4] = 0xff;
+	for (size_t bit = 0; bit < (36 + bytes) * 8; bit++) {
+		crc ^= input[bit / 8] >> bit % 8 & 1;
+		crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+	}
+	return ~crc;
+}
+
+/* They stand behind the identification: a packet that differs in both is the nearest to one that differs in it alone. */
+static void other_flags_or_a_fragment_are_no_solution(void **state)
+{
+	uint8_t packet[256 + ROCE_ICRC_BYTES];
+	uint16_t found;
+
+	(void)state;
+	srand(6);
+	fill(packet, 256);
+	for (int i = 0; i < 64; i++) {
+		const uint16_t id = rand() >> 8;
+
+		assert_int_equal(icrc_with_fragment(id, IP_DF, packet, 256), icrc_of(&ipv4, id, packet, 256));
+		put_icrc(packet, 256, icrc_with_fragment(id, IP_DF ^ 1 << i % 16, packet, 256));
+		assert_false(icrc_solve(&ipv4, packet, sizeof(packet), &found));
+	}
+}
+
 static void every_identification_is_found(void **state)
 {
 	uint8_t packet[64 + ROCE_ICRC_BYTES];
@@ -246,6 +288,7 @@ int main(void)
 		cmocka_unit_test(threads_need_no_lock),
 		cmocka_unit_test(captured_icrcs_are_right_but_for_two_that_were_spoilt),
 		cmocka_unit_test(the_identification_found_is_the_one_of_all_with_which_it_is_right),
+		cmocka_unit_test(other_flags_or_a_fragment_are_no_solution),
 		cmocka_unit_test(every_identification_is_found),
 		cmocka_unit_test(it_is_found_in_packets_of_any_length),
 		cmocka_unit_test(what_has_no_room_for_bth_and_icrc_is_refused),

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The CRC itself is libdeflate's. What is ours is to find the IPv4 identification by it. In what the CRC covers, the
- * identification's two bytes a, b have n bytes behind them; they add to the CRC (a + b * x^8) * x^(8 * (n + 2)) modulo the
- * polynomial, whatever the rest is. So the CRC with identification 0, less the one received, times x^(-8 * (n + 2)), is the
- * identification, with nothing beyond its 16 bits if the packets differ in it alone. That factor depends on the length only and is
- * kept.
+ * identification's two bytes a, b are followed by n bytes. Whatever the rest is, they add to the CRC the number a + 256 b, taken as
+ * a polynomial, times x^(8 (n + 2)) modulo the CRC's. So the CRC with identification 0, less the one received, times
+ * x^(-8 (n + 2)), is the identification, and has nothing beyond its 16 bits if the packets differ in it alone. That factor depends
+ * on the length only and is kept.
  */
 #include "roce/icrc.h"
 
@@ -30,7 +30,7 @@
 #define ONE	      0x80000000u
 #define X_TO_MINUS_32 0x5b358fd3u
 
-/* By the packet's words: x to minus the bits from the identification's first to the end. 0: not yet known. */
+/* By the packet's words: x to the power of minus the bits from the identification's first to the end. 0: not yet known. */
 static _Atomic uint32_t factors[(ROCE_MAX_HEADERS + MAX_MTU) / 4 + 1];
 
 static uint8_t *put_ipv4(uint8_t *at, const struct icrc_path *path, uint16_t id, size_t udp_bytes)
@@ -104,7 +104,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 
 static uint32_t factor_of(size_t bytes)
 {
-	const size_t behind_id = sizeof(struct iphdr) - offsetof(struct iphdr, id) + sizeof(struct udphdr);
+	const size_t from_id = sizeof(struct iphdr) - offsetof(struct iphdr, id) + sizeof(struct udphdr);
 	const size_t kept = sizeof(factors) / sizeof(*factors);
 	uint32_t power = X_TO_MINUS_32, factor = 0;
 
@@ -113,7 +113,7 @@ static uint32_t factor_of(size_t bytes)
 	if (factor)
 		return factor;
 	factor = ONE;
-	for (size_t words = (behind_id + bytes) / 4; words; words >>= 1) {
+	for (size_t words = (from_id + bytes) / 4; words; words >>= 1) {
 		if (words & 1)
 			factor = multiply(factor, power);
 		power = multiply(power, power);

@@ -21,7 +21,7 @@ struct icrc_path {
 	uint16_t sport, dport; /* host order */
 };
 
-/* The ICRC of a packet of `bytes` bytes from BTH to pad; id: IPv4 identification, with DF set and no more fragments; IPv6 has
+/* The ICRC of a packet of `bytes` bytes from BTH to pad, at least a BTH; id: IPv4 identification, with DF set and no more fragments; IPv6 has
  * none. */
 uint32_t icrc_of(const struct icrc_path *path, uint16_t id, const uint8_t *packet, size_t bytes);
 

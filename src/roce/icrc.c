@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CRC itself is libdeflate's. What is ours is to find the IPv4 identification by it. In what the CRC covers, the
- * identification's two bytes a, b are followed by n bytes. Whatever the rest is, they add to the CRC the number a + 256 b, taken as
- * a polynomial, times x^(8 (n + 2)) modulo the CRC's. So the CRC with identification 0, less the one received, times
- * x^(-8 (n + 2)), is the identification, and has nothing beyond its 16 bits if the packets differ in it alone. That factor depends
- * on the length only and is kept.
+ * The CRC itself is libdeflate's. What is ours is to find the IPv4 identification by it. In what the CRC covers,
+ * the identification's two bytes a, b are followed by n bytes. Whatever the rest is, they add to the CRC the
+ * number a + 256 b, taken as a polynomial, times x^(8 (n + 2)) modulo the CRC's. So the CRC with identification 0,
+ * less the one received, times x^(-8 (n + 2)), is the identification, and has nothing beyond its 16 bits if the
+ * packets differ in it alone. That factor depends on the length only and is kept.
  */
 #include "roce/icrc.h"
 

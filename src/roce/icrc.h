@@ -21,14 +21,17 @@ struct icrc_path {
 	uint16_t sport, dport; /* host order */
 };
 
-/* The ICRC of a packet of `bytes` bytes from BTH to pad, at least a BTH; id: IPv4 identification, with DF set and no more fragments; IPv6 has
- * none. */
+/*
+ * The ICRC of a packet of `bytes` bytes from BTH to pad, at least a BTH. id: the IPv4 identification, with DF set
+ * and no more fragments; IPv6 has none.
+ */
 uint32_t icrc_of(const struct icrc_path *path, uint16_t id, const uint8_t *packet, size_t bytes);
 
 /*
- * Checks a packet of `bytes` bytes from BTH to ICRC. IPv6: true if it is right. IPv4: true if there is an identification with
- * which it is right (DF set, no fragment), then in *id: by itself that is a check of 16 bits only, and the caller must know which
- * identifications to expect. *id is 0 for IPv6.
+ * Checks a packet of `bytes` bytes from BTH to ICRC. IPv6: true if it is right. IPv4: true if there is an
+ * identification with which it is right (DF set, no fragment), then in *id: by itself that is a check of 16 bits
+ * only, and the caller must know which identifications to expect. *id is 0 for IPv6. False too for what has no
+ * room for BTH and ICRC, or is not whole words. Any thread may call both functions at any time.
  */
 bool icrc_solve(const struct icrc_path *path, const uint8_t *packet, size_t bytes, uint16_t *id);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A fuzzer is one function, libFuzzer's entry point, that takes any bytes and aborts where what it tries is wrong. With clang it is
- * linked with libFuzzer, with any other compiler with driver.c.
+ * A fuzzer is one function, libFuzzer's entry point, that takes any bytes and aborts where what it tries is wrong.
+ * With clang it is linked with libFuzzer, with any other compiler with driver.c.
  */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H

@@ -21,6 +21,7 @@
 #include "local/memory.h"
 #include "local/repair.h"
 #include "nic/crash.h"
+#include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/segment.h"
 #include "nic/share.h"
@@ -34,6 +35,7 @@
 enum endpoint_kind { LISTENING, ACCEPTED, CONNECTED };
 
 struct endpoint {
+	struct helper_source source; /* must be first */
 	enum endpoint_kind kind;
 	int fd;
 	uint32_t slot; /* LISTENING: ours; CONNECTED: theirs */
@@ -77,6 +79,8 @@ struct peer *attach_self(struct nic *nic)
 }
 
 /* NULL with errno; the descriptor is the endpoint's or still the caller's. */
+static void serve(struct nic *nic, struct helper_source *source);
+
 static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, int fd,
 				     uint32_t slot)
 {
@@ -85,6 +89,7 @@ static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, i
 
 	if (!endpoint)
 		return NULL;
+	endpoint->source.ready = serve;
 	endpoint->kind = kind;
 	endpoint->fd = fd;
 	endpoint->slot = slot;
@@ -646,8 +651,11 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 	return true;
 }
 
-void attach_serve(struct nic *nic, struct endpoint *endpoint)
+/* Helper: something happened on one of our descriptors. */
+static void serve(struct nic *nic, struct helper_source *source)
 {
+	struct endpoint *endpoint = (struct endpoint *)source;
+
 	/* The lock: who made the endpoint has finished then. */
 	pthread_mutex_lock(&nic->attach->lock);
 	enum endpoint_kind kind = endpoint->kind;

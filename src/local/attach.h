@@ -66,9 +66,7 @@ void attach_put(struct nic *nic, struct peer *peer);
 /* Ourselves, as a peer: QPs of one process talk to each other in the same way. */
 struct peer *attach_self(struct nic *nic);
 
-/* Helper: something happened on one of our descriptors (epoll data). */
 struct endpoint;
-void attach_serve(struct nic *nic, struct endpoint *endpoint);
 
 /* Helper, each time it wakes: finds out who died, repairs, lets go of dead peers that are not used
  * any more, and of what peers have ended. Returns when to call again at the latest (CLOCK_MONOTONIC

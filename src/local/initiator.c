@@ -9,9 +9,6 @@
 
 #include "local/express.h"
 #include "local/payload.h"
-#include "nic/gid.h"
-#include "nic/limits.h"
-#include "nic/mr.h"
 #include "nic/qp.h"
 #include "nic/qp_internal.h"
 #include "nic/requester.h"
@@ -55,65 +52,21 @@ static void finish(struct nic_qp *qp, struct transport_state *ts)
 	}
 }
 
-/* Our side of the message: pieces of our memory, each checked. */
-static enum cause_code gather(struct walk *w)
-{
-	struct nic_swqe *wqe = w->wqe;
-	uint32_t rights = reads_remote(wqe->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0;
-
-	w->local_count = 0;
-	w->length = wqe->length;
-	if (w->qp->type == IBV_QPT_UD) {
-		w->local[w->local_count++] = piece_ours(w->ts->grh, GRH_BYTES);
-		w->length += GRH_BYTES;
-	}
-	if (wqe->send_flags & IBV_SEND_INLINE) {
-		w->local[w->local_count++] = piece_ours(nic_swqe_inline(wqe), wqe->length);
-		return CAUSE_NONE;
-	}
-	for (uint32_t i = 0; i < wqe->num_sge; i++) {
-		if (!wqe->sge[i].length)
-			continue;
-		enum cause_code code = mr_check(w->qp->nic->seg, false, wqe->sge[i].lkey,
-						wqe->sge[i].addr, wqe->sge[i].length, rights,
-						w->qp->pd, &w->local[w->local_count], &w->cause);
-
-		if (code)
-			return code;
-		w->local_count++;
-	}
-	return CAUSE_NONE;
-}
-
-static int wrong_length(struct walk *w, enum cause_code code, uint64_t limit)
-{
-	w->cause.limit = limit;
-	w->cause.value = w->wqe->length;
-	return walk_failed(w, code, IBV_WC_LOC_LEN_ERR);
-}
-
-/* What the request itself gets wrong, whoever it is sent to. */
+/* Our side of the message: what the request itself gets wrong, and the pieces of our memory. */
 static int check_request(struct walk *w)
 {
-	struct nic_swqe *wqe = w->wqe;
+	enum ibv_wc_status status;
+	uint32_t header = 0;
+	enum cause_code code;
 
-	if (wqe->length > nic_limits()->max_msg)
-		return wrong_length(w, CAUSE_MESSAGE_TOO_LONG, nic_limits()->max_msg);
-	if (w->qp->type == IBV_QPT_UD && wqe->length > w->qp->mtu)
-		return wrong_length(w, CAUSE_UD_TOO_LONG, w->qp->mtu);
-	if (w->qp->type == IBV_QPT_UD && wqe->ah.pd != w->qp->pd) {
-		w->cause.pd = w->qp->pd;
-		w->cause.region_pd = wqe->ah.pd;
-		return walk_failed(w, CAUSE_AH_PD, IBV_WC_LOC_QP_OP_ERR);
+	w->length = w->wqe->length;
+	if (w->qp->type == IBV_QPT_UD) {
+		w->local[header++] = piece_ours(w->ts->grh, GRH_BYTES);
+		w->length += GRH_BYTES;
 	}
-	if (is_atomic(wqe->opcode) && wqe->length != 8)
-		return wrong_length(w, CAUSE_ATOMIC_LENGTH, 8);
-	if (reads_remote(wqe->opcode) && !w->qp->attr.max_rd_atomic)
-		return walk_failed(w, CAUSE_NO_INITIATOR_DEPTH, IBV_WC_LOC_QP_OP_ERR);
-
-	enum cause_code code = gather(w);
-
-	return code ? (int)walk_failed(w, code, IBV_WC_LOC_PROT_ERR) : GO_ON;
+	code = request_check(w->qp, w->wqe, w->local + header, &w->local_count, &w->cause, &status);
+	w->local_count += header;
+	return code ? (int)walk_failed(w, code, status) : GO_ON;
 }
 
 /* How many READs and atomics the requester would have under way at once, this one first: those
@@ -136,14 +89,6 @@ static uint32_t outstanding(const struct walk *w)
 	return count;
 }
 
-/* A remote Q_Key with the top bit set means the QP's own (specification 10.2.5). */
-static uint32_t qkey(const struct walk *w)
-{
-	uint32_t remote = w->wqe->remote_qkey;
-
-	return remote & 0x80000000u ? w->qp->attr.qkey : remote;
-}
-
 static void make_request(struct walk *w)
 {
 	struct nic_qp *qp = w->qp;
@@ -161,7 +106,7 @@ static void make_request(struct walk *w)
 		.psn = qp->sq_psn,
 		.mtu = datagram ? qp->mtu : qp_mtu_bytes(qp->attr.path_mtu),
 		.length = w->wqe->length,
-		.qkey = datagram ? qkey(w) : 0,
+		.qkey = datagram ? request_qkey(qp, w->wqe) : 0,
 		.outstanding = outstanding(w),
 	};
 }
@@ -174,8 +119,6 @@ static int reach(struct walk *w)
 
 	if (ts->peer)
 		return atomic_load(&ts->peer->dead) ? (int)walk_silence(w, CAUSE_PEER_DIED) : GO_ON;
-	if (!gid_is_local(w->request.dgid))
-		return walk_silence(w, CAUSE_NO_WIRE);
 	ts->peer = attach_get(w->qp->nic, w->request.dest_qpn >> NIC_QPN_INDEX_BITS, 0, &why);
 	if (ts->peer) {
 		ts->attach_since = 0;
@@ -402,7 +345,7 @@ static void connect_qp(struct nic_qp *qp)
 
 	if (!qp->ts)
 		qp->ts = calloc(1, sizeof(*qp->ts));
-	if (qp->type == IBV_QPT_UD || !gid_is_local(&qp->path.dgid))
+	if (qp->type == IBV_QPT_UD)
 		return;
 	qp->ts->peer =
 		attach_get(qp->nic, qp->attr.dest_qp_num >> NIC_QPN_INDEX_BITS, ATTACH_WAIT, &why);

@@ -5,19 +5,9 @@
 
 static uint32_t record(struct walk *w, enum cause_code code, enum ibv_wc_status status)
 {
-	w->cause.code = code;
-	w->cause.error = (int32_t)status;
-	w->cause.qpn = w->qp->qpn;
-	w->cause.peer_qpn = w->request.dest_qpn;
-	w->cause.wr_id = w->wqe->wr_id;
-	w->cause.wr_index = w->wqe->list_index;
-	w->cause.opcode = w->wqe->opcode;
-	w->cause.state = w->qp->state;
 	if (w->ts->peer)
 		w->cause.peer_pid = w->ts->peer->pid;
-	if (!w->cause.length)
-		w->cause.length = w->wqe->length;
-	return cause_record(nic_causes(w->qp->nic), &w->cause);
+	return request_record(w->qp, w->wqe, code, status, &w->cause);
 }
 
 enum transport_outcome walk_failed(struct walk *w, enum cause_code code, enum ibv_wc_status status)

@@ -10,7 +10,7 @@
 #include "local/assist.h"
 #include "local/grh.h"
 #include "local/memory.h"
-#include "nic/qp.h"
+#include "nic/request.h"
 #include "nic/responder.h"
 
 struct transport_state {
@@ -51,31 +51,6 @@ struct walk {
 	uint32_t remote_count;
 	struct cause cause;
 };
-
-static inline bool is_atomic(enum ibv_wr_opcode opcode)
-{
-	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-static inline bool reads_remote(enum ibv_wr_opcode opcode)
-{
-	return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
-}
-
-static inline bool is_send(enum ibv_wr_opcode opcode)
-{
-	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
-}
-
-static inline bool has_imm(enum ibv_wr_opcode opcode)
-{
-	return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
-
-static inline bool needs_receive(enum ibv_wr_opcode opcode)
-{
-	return is_send(opcode) || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
 
 /* The WQE fails: records the cause. */
 enum transport_outcome walk_failed(struct walk *w, enum cause_code code, enum ibv_wc_status status);

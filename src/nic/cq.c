@@ -16,6 +16,7 @@
 #include "nic/spin.h"
 #include "nic/srq.h"
 #include "nic/visit.h"
+#include "roce/wire.h"
 
 #define LAP_SHIFT  33
 #define LAP_BITS   (~0ull << LAP_SHIFT)
@@ -396,6 +397,7 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 		errno = EIO;
 		return -1;
 	}
+again:
 	nic_cq_begin(cq);
 	nic_lock(&cq->ring_lock);
 	for (; got < n && find_oldest(cq, &found); got++) {
@@ -418,6 +420,8 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 		consume(cq, &found);
 	}
 	nic_unlock(&cq->ring_lock);
+	if (!got && wire_is_used(cq->nic) && wire_poll(cq->nic))
+		goto again;
 	spin_polled(got);
 	return got;
 }
@@ -437,6 +441,8 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 	} while (!atomic_compare_exchange_weak(&cq->shared->arm, &arm, want));
 	if (arm == NIC_ARM_FIRED)
 		nic_cq_deliver(cq);
+	if (wire_is_used(cq->nic))
+		wire_listen(cq->nic);
 	return 0;
 }
 

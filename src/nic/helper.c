@@ -11,6 +11,7 @@
 #include "nic/attention.h"
 #include "nic/requester.h"
 #include "nic/spin.h"
+#include "roce/wire.h"
 
 #define EVENTS	   32
 #define STOP_WAITS 20
@@ -56,10 +57,12 @@ static void *helper(void *arg)
 		/* Whoever defers work after we looked at the list finds 0 here, or the time that we
 		 * go to sleep until, and rings if its work is due before that. */
 		atomic_store(&nic->helper_wakes_at, 0);
-		uint64_t until = requester_run_due(nic), other = attach_bury(nic);
+		uint64_t until = requester_run_due(nic), other = attach_bury(nic), wire = wire_help(nic);
 
 		if (other < until)
 			until = other;
+		if (wire < until)
+			until = wire;
 		atomic_store(&nic->helper_wakes_at, until);
 		/* Deferred between our look and this store: its due time was compared with 0, so
 		 * look again. */
@@ -78,8 +81,10 @@ static void *helper(void *arg)
 		for (int i = 0; i < n; i++) {
 			uint64_t rings;
 
-			if (events[i].data.ptr)
-				attach_serve(nic, events[i].data.ptr);
+			struct helper_source *source = events[i].data.ptr;
+
+			if (source)
+				source->ready(nic, source);
 			else
 				attention = read(nic->doorbell, &rings, sizeof(rings)) ==
 					    sizeof(rings);

@@ -10,6 +10,11 @@
 
 #include "nic/nic.h"
 
+/* What has a descriptor in the helper's epoll set, as data.ptr; the first member of what it is. */
+struct helper_source {
+	void (*ready)(struct nic *nic, struct helper_source *source);
+};
+
 /* 0, or errno. */
 int helper_start(struct nic *nic);
 /* False when it cannot be told: the program closed its descriptors behind our back. */

@@ -21,6 +21,7 @@
 #include "nic/lock.h"
 #include "nic/share.h"
 #include "nic/visit.h"
+#include "roce/wire.h"
 
 static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* the process's NIC lock */
 static struct nic *the_nic;
@@ -82,6 +83,7 @@ static void after_fork_in_child(void)
 	if (the_nic) {
 		atomic_store(&the_nic->orphan, true);
 		share_after_fork_in_child(the_nic);
+		wire_stop(the_nic);
 		attach_stop(the_nic);
 		close(the_nic->epoll);
 		close(the_nic->doorbell);
@@ -176,6 +178,10 @@ static struct nic *make(const char **why, int *error)
 	if (*error)
 		goto no_attach;
 	share_start(nic);
+	*why = "out of memory";
+	*error = wire_start(nic);
+	if (*error)
+		goto no_attach;
 	*why = "no slot (abstract unix sockets)";
 	*error = attach_start(nic);
 	if (*error)
@@ -189,6 +195,7 @@ static struct nic *make(const char **why, int *error)
 no_helper:
 	attach_stop(nic);
 no_attach:
+	wire_stop(nic);
 	share_stop(nic);
 	if (nic->doorbell >= 0)
 		close(nic->doorbell);
@@ -236,6 +243,7 @@ void nic_close(struct nic *nic)
 		return;
 	}
 	share_stop(nic);
+	wire_stop(nic);
 	attach_stop(nic);
 	arena_destroy(&nic->arena);
 	close(nic->doorbell);

@@ -23,6 +23,7 @@ struct nic_srq;
 struct peer;
 struct attach;
 struct share;
+struct wire;
 
 struct nic {
 	struct nic_segment *seg;
@@ -57,6 +58,7 @@ struct nic {
 	int epoll;
 	struct attach *attach; /* src/local: sockets and peers */
 	struct share *share;   /* nic/share.h; NULL: memory stays private */
+	struct wire *wire;     /* src/roce: UDP sockets */
 };
 
 /* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with

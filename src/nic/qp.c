@@ -193,9 +193,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 
 	if (!nic_is_orphan(nic)) {
 		nic_lock(&qp->lock);
-		if (qp->transport)
-			qp->transport->disconnect(qp);
-		qp->transport = NULL;
+		transport_disconnect(qp);
 		qp->state = IBV_QPS_RESET;
 		qp->flush_receives = qp->drain_event =
 			false; /* the helper may have it in hand: nothing defers it again */
@@ -229,9 +227,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 
 void nic_qp_reset(struct nic_qp *qp)
 {
-	if (qp->transport)
-		qp->transport->disconnect(qp);
-	qp->transport = NULL;
+	transport_disconnect(qp);
 	qp->generation++;
 	nic_qp_set_state(qp, IBV_QPS_RESET);
 	requester_forget(qp); /* the helper must not wait for our lock meanwhile */

@@ -54,7 +54,7 @@ struct nic_swqe {
 	uint16_t send_flags;
 	uint8_t opcode;	 /* enum ibv_wr_opcode */
 	uint8_t num_sge; /* 0 with IBV_SEND_INLINE */
-	uint64_t reserved;
+	uint32_t psn, packets; /* on the wire: of its first packet, once it was sent; its number of packets */
 	struct ibv_sge sge[]; /* or the inline bytes: see nic_swqe_inline() */
 };
 
@@ -86,6 +86,7 @@ struct nic_qp {
 	_Atomic uint64_t
 		sq_head;     /* oldest position not given back; moved by the send CQ's consumer */
 	uint64_t sq_exec;    /* next to execute */
+	uint64_t sq_begun;   /* behind what a transport has sent ahead; meaningless if before sq_exec */
 	uint64_t sq_tail;    /* next to post */
 	uint64_t sq_claimed; /* extended API: sq_tail when the batch is committed */
 	int batch_error;     /* extended API: why the batch cannot be committed */
@@ -102,8 +103,9 @@ struct nic_qp {
 	bool last_wqe_raised; /* error state, SRQ: IBV_EVENT_QP_LAST_WQE_REACHED was raised */
 	bool established;     /* IBV_EVENT_COMM_EST was raised */
 	bool drain_event;     /* SQD: raise IBV_EVENT_SQ_DRAINED when the WQE at the head is done */
-	struct transport_state *ts; /* the transport's, from connect to disconnect */
-	const struct transport *transport;
+	const struct transport *transport; /* of the connection; UD: of the message under way; NULL before RTR */
+	struct transport_state *ts;	   /* the local transport's, from connect to disconnect */
+	struct wire_qp *wire;		   /* the wire's, in the same way */
 
 	struct list of_deferred; /* nic->deferred; this and the next three under nic->lock */
 	bool is_deferred;

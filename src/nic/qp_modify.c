@@ -212,8 +212,7 @@ static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state t
 		requester_run(qp);
 		break;
 	case IBV_QPS_RTR:
-		qp->transport = &local_transport;
-		qp->transport->connect(qp);
+		transport_connect(qp);
 		nic_qp_set_state(qp, to);
 		break;
 	case IBV_QPS_SQD:

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "nic/limits.h"
-#include "nic/qp.h"
+#include "nic/request.h"
 #include "nic/requester.h"
 
 /* Where the opcode may be used (specification table 38; memory windows and invalidation are not
@@ -30,11 +30,6 @@ static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode
 	default:
 		return false;
 	}
-}
-
-static bool is_atomic(enum ibv_wr_opcode opcode)
-{
-	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 static int refuse(const struct nic_qp *qp, enum cause_code code, int error, uint64_t wr_id,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nic/attention.h"
+#include "nic/request.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
 
@@ -141,23 +142,13 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 		return;
 	}
 	if (qp->retry_left--) {
-		qp->due = nic_now() + ack_timeout(qp);
+		qp->due = result->waited ? 0 : nic_now() + ack_timeout(qp);
 		return;
 	}
 	counter_add(&qp->nic->seg->counters.local_ack_timeout_err, 1);
 
-	uint32_t cause = cause_record(nic_causes(qp->nic),
-				      &(struct cause){ .code = result->cause,
-						       .error = IBV_WC_RETRY_EXC_ERR,
-						       .qpn = qp->qpn,
-						       .peer_qpn = qp->attr.dest_qp_num,
-						       .wr_id = wqe->wr_id,
-						       .wr_index = wqe->list_index,
-						       .opcode = wqe->opcode,
-						       .length = wqe->length,
-						       .state = qp->state,
-						       .limit = ack_timeout(qp),
-						       .count = qp->attr.retry_cnt + 1u });
+	struct cause c = { .limit = ack_timeout(qp), .count = qp->attr.retry_cnt + 1u };
+	uint32_t cause = request_record(qp, wqe, (enum cause_code)result->cause, IBV_WC_RETRY_EXC_ERR, &c);
 
 	fail(qp, wqe, IBV_WC_RETRY_EXC_ERR, cause);
 }
@@ -173,18 +164,8 @@ static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
 	}
 	counter_add(&qp->nic->seg->counters.rnr_nak_retry_err, 1);
 
-	uint32_t cause = cause_record(nic_causes(qp->nic),
-				      &(struct cause){ .code = CAUSE_RNR,
-						       .error = IBV_WC_RNR_RETRY_EXC_ERR,
-						       .qpn = qp->qpn,
-						       .peer_qpn = qp->attr.dest_qp_num,
-						       .wr_id = wqe->wr_id,
-						       .wr_index = wqe->list_index,
-						       .opcode = wqe->opcode,
-						       .length = wqe->length,
-						       .state = qp->state,
-						       .limit = result->timer,
-						       .count = qp->attr.rnr_retry });
+	struct cause c = { .limit = result->timer, .count = qp->attr.rnr_retry };
+	uint32_t cause = request_record(qp, wqe, CAUSE_RNR, IBV_WC_RNR_RETRY_EXC_ERR, &c);
 
 	fail(qp, wqe, IBV_WC_RNR_RETRY_EXC_ERR, cause);
 }
@@ -226,6 +207,8 @@ static void step(struct nic_qp *qp, uint64_t *budget)
 			return;
 		}
 	}
+	if (qp->type == IBV_QPT_UD)
+		qp->transport = transport_to(&wqe->ah.dgid);
 	switch (qp->transport->execute(qp, wqe, budget, &result)) {
 	case TRANSPORT_DONE: {
 		uint64_t delay = timing_mode() == TIMING_RANDOM ? timing_delay() : 0;
@@ -255,6 +238,12 @@ static void step(struct nic_qp *qp, uint64_t *budget)
 	}
 }
 
+/* Whether the request at the head was begun, or sent ahead by its transport. */
+static bool has_begun(const struct nic_qp *qp)
+{
+	return qp->started || (int64_t)(qp->sq_begun - qp->sq_exec) > 0;
+}
+
 static bool may_execute(const struct nic_qp *qp)
 {
 	switch (qp->state) {
@@ -263,7 +252,7 @@ static bool may_execute(const struct nic_qp *qp)
 	case IBV_QPS_ERR:
 		return true;
 	case IBV_QPS_SQD: /* what was begun is finished, nothing new is begun */
-		return qp->started;
+		return has_begun(qp);
 	default:
 		return false;
 	}
@@ -283,8 +272,11 @@ void requester_run(struct nic_qp *qp)
 			attention_qp(&self, qp->index);
 			break;
 		}
-		if (qp->due && qp->state != IBV_QPS_ERR && nic_now() < qp->due)
+		if (qp->due && qp->state != IBV_QPS_ERR && nic_now() < qp->due) {
+			if (qp->transport->advance)
+				qp->transport->advance(qp);
 			break;
+		}
 		if (!budget)
 			break;
 		qp->due = 0;
@@ -292,7 +284,7 @@ void requester_run(struct nic_qp *qp)
 	}
 	if (qp->flush_receives)
 		flush_receives(qp);
-	if (qp->state == IBV_QPS_SQD && !qp->started && qp->drain_event) {
+	if (qp->state == IBV_QPS_SQD && !has_begun(qp) && qp->drain_event) {
 		qp->drain_event = false;
 		nic_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
 	}

@@ -6,7 +6,10 @@
 #ifndef UROCE_NIC_TRANSPORT_H
 #define UROCE_NIC_TRANSPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include <infiniband/verbs.h>
 
 struct nic;
 struct nic_qp;
@@ -25,7 +28,8 @@ struct transport_result {
 	uint32_t status; /* enum ibv_wc_status */
 	uint32_t cause;	 /* enum cause_code */
 	uint64_t due;	 /* CLOCK_MONOTONIC ns */
-	uint64_t timer;	 /* RNR: how long the responder tells to wait, ns */
+	uint64_t timer; /* RNR: how long the responder tells to wait, ns */
+	bool waited;	/* no response: it was waited for */
 };
 
 struct transport {
@@ -38,10 +42,24 @@ struct transport {
 	 * *budget bytes. */
 	enum transport_outcome (*execute)(struct nic_qp *qp, struct nic_swqe *wqe, uint64_t *budget,
 					  struct transport_result *result);
+	/* Sends what may be sent behind the WQE at the head while that waits for its answer; NULL: there is never
+	 * anything. */
+	void (*advance)(struct nic_qp *qp);
 	/* Gives up the WQE that execute began (flush, error). */
 	void (*cancel)(struct nic_qp *qp);
 };
 
-extern const struct transport local_transport;
+extern const struct transport local_transport, wire_transport;
+
+/* The way to a GID: shared memory on this host, else the wire. UROCE_TRANSPORT=roce: the wire even to this host. */
+const struct transport *transport_to(const union ibv_gid *dgid);
+
+/* At RTR: chooses qp->transport and connects; UD may then use either. */
+void transport_connect(struct nic_qp *qp);
+void transport_disconnect(struct nic_qp *qp);
+
+/* Whether a value of UROCE_TRANSPORT is understood; with one that is not there is no device (verbs/device.c). */
+bool transport_parse(const char *value, bool *wire_only);
+bool transport_is_wire_only(void);
 
 #endif

@@ -38,6 +38,10 @@ CAUSE(MTU_MISMATCH, 32, "the two ends disagree about the path MTU")
 CAUSE(PSN_MISMATCH, 33, "the first PSN sent is not the one that the other end expects")
 CAUSE(RNR, 34, "no receive request was posted at the other end, until rnr_retry was used up")
 CAUSE(REMOTE_CQ_ERROR, 35, "the remote receive completion queue is in error")
+CAUSE(NAK_INVALID_REQUEST, 36, "the responder refused the request as invalid (NAK); its own causes say more")
+CAUSE(NAK_ACCESS, 37, "the responder refused access to its memory (NAK); its own causes say more")
+CAUSE(NAK_OPERATION, 38, "the responder could not do the request (NAK); its own causes say more")
+CAUSE(BAD_RESPONSE, 39, "a response that does not fit its request")
 
 /* No response until retry_cnt was used up */
 CAUSE(PEER_ABSENT, 40, "no process holds the destination queue pair number")
@@ -50,18 +54,22 @@ CAUSE(PEER_GID, 46, "the two ends disagree about their GIDs")
 CAUSE(PEER_OTHER_USER, 47,
       "the process at the other end belongs to another user: no shared memory with it")
 CAUSE(PEER_OTHER_VERSION, 48, "the process at the other end runs another version of uroce")
-CAUSE(NO_WIRE, 49,
-      "the destination GID is not an address of this host, and this build has no wire transport")
+/* 49 was: no wire transport */
 CAUSE(ATTACH_FAILED, 50, "the process at the other end could not be attached")
 CAUSE(PEER_QP_TYPE, 51, "the queue pair at the other end is of another type")
 CAUSE(NO_DESCRIPTORS, 52,
       "no file descriptors are left, here or at the other end, to attach with (ulimit -n)")
 CAUSE(NO_ADDRESS_SPACE, 53,
       "no address space is left, here or at the other end, to map a peer's segment in (ulimit -v)")
+CAUSE(NO_ANSWER, 54, "no packet came back from the other host")
+CAUSE(WIRE_UNREACHABLE, 55, "the system refuses to send to the other host: no route, or no source address")
+CAUSE(WIRE_PORT, 56, "another user, or another RoCE, has the UDP port of this address: use another address, or UROCE_PORT")
+CAUSE(WIRE_MTU, 57, "the packets are longer than the interface takes: use a smaller path MTU")
 
 /* Flushes and consequences */
 CAUSE(FLUSHED, 60, "flushed: the queue pair was already in the error state")
 CAUSE(CQ_OVERFLOW, 61, "the completion queue was full")
+CAUSE(BAD_REQUEST, 63, "a packet from the peer that its message has no place for")
 CAUSE(PEER_REPORTED, 62, "the peer's request failed at this queue pair")
 
 /* Datagrams and UC messages that nobody hears of */

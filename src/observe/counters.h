@@ -25,6 +25,14 @@ struct device_counters {
 	_Atomic uint64_t cma_copies;	  /* and by process_vm_readv/writev */
 	_Atomic uint64_t assisted_copies; /* copies that the target's helper did */
 	_Atomic uint64_t peers_died;
+	/* The wire */
+	_Atomic uint64_t rx_malformed;	  /* packets that are no RoCE */
+	_Atomic uint64_t rx_icrc_errors;  /* damaged */
+	_Atomic uint64_t rx_foreign;	  /* for no queue pair of ours, or not from its peer */
+	_Atomic uint64_t out_of_sequence; /* requests behind a gap */
+	_Atomic uint64_t duplicate_request;
+	_Atomic uint64_t packet_seq_err; /* NAKs for a gap that came back */
+	_Atomic uint64_t rnr_naks;	 /* that came back */
 	_Atomic uint64_t quarantined; /* bytes that a stopped visitor keeps from being reused */
 };
 

@@ -8,6 +8,7 @@
 #include "verbs/verbs.h"
 
 #include "nic/spin.h"
+#include "roce/wire.h"
 
 #define WC_FLAGS                                                                 \
 	((uint64_t)IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | \
@@ -38,11 +39,13 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return refuse(ctx, EIO, CAUSE_FORKED);
 	if (attr && attr->comp_mask)
 		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr->comp_mask);
-	nic_lock(&cq->nic.lock);
-	nic_cq_begin(&cq->nic);
-	error = take_next(cq);
-	if (error)
-		nic_unlock(&cq->nic.lock);
+	do {
+		nic_lock(&cq->nic.lock);
+		nic_cq_begin(&cq->nic);
+		error = take_next(cq);
+		if (error)
+			nic_unlock(&cq->nic.lock);
+	} while (error && wire_is_used(ctx->nic) && wire_poll(ctx->nic));
 	spin_polled(!error);
 	return error;
 }

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The UDP sockets of one address of this host: one that packets arrive on (port 4791, or UROCE_PORT), and a few that they are
+ * sent from. The source port tells flows apart, to routers as well as to the kernel, which merges what arrives of one flow.
+ */
+#ifndef UROCE_ROCE_PORT_H
+#define UROCE_ROCE_PORT_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "nic/helper.h"
+#include "roce/icrc.h"
+#include "roce/packet.h"
+
+#define PORT_FLOWS 16
+
+union port_address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+struct port {
+	struct helper_source source; /* must be first */
+	union ibv_gid gid;
+	union port_address address;
+	int fd;
+	int flows[PORT_FLOWS];		/* -1: not opened yet; under the wire's lock */
+	uint16_t flow_port[PORT_FLOWS]; /* source port of each */
+	_Atomic bool polled; /* pollers look at it: a connected QP uses it, or something has arrived on it */
+	pthread_mutex_t receiving; /* held by who receives: what follows */
+	struct port_buffers *buffers;
+	struct icrc_flows *seen;
+	pthread_mutex_t spare_lock; /* what follows: memory for bursts (roce/burst.h) */
+	struct burst_buffer *spare;
+	unsigned spares;
+};
+
+/* A packet as it arrived. */
+struct arrival {
+	struct roce_packet packet;
+	union ibv_gid sgid, dgid;
+	uint16_t sport;
+	uint8_t traffic_class; /* with ECN */
+	uint8_t hop_limit;
+	uint16_t bytes; /* from BTH to ICRC */
+	const uint8_t *raw; /* the same */
+};
+
+/* Where a UDP datagram goes to. */
+struct route {
+	struct port *port;
+	int fd;
+	union port_address to;
+	socklen_t to_bytes;
+	struct icrc_path path;
+	uint8_t traffic_class, hop_limit; /* hop_limit 0: the system's */
+};
+
+/* The UDP port that is used: 4791, or UROCE_PORT. False for a value that is none. */
+bool port_number(const char *value, uint16_t *number);
+uint16_t port_configured(void);
+
+/* Opens the sockets of an address; NULL with errno. EADDRINUSE: another user, or another RoCE, has the port. */
+struct port *port_open(const union ibv_gid *gid);
+void port_close(struct port *port);
+
+/* From the port to a GID; entropy chooses the flow. 0, or errno. */
+int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, struct route *route);
+
+/*
+ * Takes what has arrived and calls `arrived` for each good packet, at most a few hundred; ones that are damaged or no RoCE are
+ * counted and dropped. Returns the number of datagrams that the kernel gave, 0 when there was nothing, or somebody else is
+ * receiving.
+ */
+unsigned port_receive(struct port *port, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg);
+
+#endif

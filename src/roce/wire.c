@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: MIT */
+/* The transport over UDP: ports, the state of QPs, who gets what arrives, and who looks for it. See wire.h. */
+#include "roce/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "nic/requester.h"
+#include "nic/timing.h"
+#include "nic/visit.h"
+
+/* Polls in vain until the program's own thread takes over from the helper, and ns without one until that takes over again. */
+#define TAKE_OVER 16u
+#define POLL_IDLE 1000000ull
+
+static void port_ready(struct nic *nic, struct helper_source *source);
+
+int wire_start(struct nic *nic)
+{
+	struct wire *wire = calloc(1, sizeof(*wire));
+
+	if (!wire)
+		return ENOMEM;
+	pthread_mutex_init(&wire->lock, NULL);
+	list_init(&wire->busy);
+	atomic_store(&wire->helped, true);
+	nic->wire = wire;
+	return 0;
+}
+
+void wire_stop(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+
+	if (!wire)
+		return;
+	for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
+		port_close(wire->ports[i]);
+	free(wire);
+	nic->wire = NULL;
+}
+
+static void set_events(struct nic *nic, struct port *port, uint32_t events, int how)
+{
+	struct epoll_event event = { .events = events, .data.ptr = &port->source };
+
+	epoll_ctl(nic->epoll, how, port->fd, &event);
+}
+
+/* Pollers look at it from now on. Wire's lock held. */
+static void set_polled(struct nic *nic, struct port *port)
+{
+	if (atomic_load(&port->polled))
+		return;
+	atomic_store(&port->polled, true);
+	if (!atomic_load(&nic->wire->helped))
+		set_events(nic, port, 0, EPOLL_CTL_MOD);
+	atomic_store(&nic->wire->used, true);
+}
+
+struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, enum cause_code *code)
+{
+	struct wire *wire = nic->wire;
+	struct port *port = NULL;
+	uint32_t count;
+
+	pthread_mutex_lock(&wire->lock);
+	count = atomic_load(&wire->count);
+	for (uint32_t i = 0; i < count && !port; i++) {
+		if (!memcmp(&wire->ports[i]->gid, gid, sizeof(*gid)))
+			port = wire->ports[i];
+	}
+	*code = CAUSE_NONE;
+	if (!port && count < GID_TABLE_LENGTH) {
+		port = port_open(gid);
+		if (port) {
+			port->source.ready = port_ready;
+			set_events(nic, port, EPOLLIN, EPOLL_CTL_ADD);
+			wire->ports[count] = port;
+			atomic_store_explicit(&wire->count, count + 1, memory_order_release);
+		} else {
+			*code = errno == EADDRINUSE ? CAUSE_WIRE_PORT : CAUSE_WIRE_UNREACHABLE;
+		}
+	}
+	if (port && polled)
+		set_polled(nic, port);
+	pthread_mutex_unlock(&wire->lock);
+	return port;
+}
+
+int wire_route_to(struct nic *nic, struct port *port, const struct nic_ah *ah, uint32_t entropy, struct route *route)
+{
+	pthread_mutex_lock(&nic->wire->lock);
+	int error = port_route(port, &ah->dgid, entropy, route);
+
+	pthread_mutex_unlock(&nic->wire->lock);
+	route->traffic_class = ah->traffic_class;
+	route->hop_limit = ah->hop_limit;
+	return error;
+}
+
+struct wire_qp *wire_of(struct nic_qp *qp)
+{
+	if (qp->wire)
+		return qp->wire;
+	struct wire_qp *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->mtu = qp->type == IBV_QPT_UD ? qp->mtu : qp->shared->path_mtu;
+	w->index = qp->index;
+	congestion_start(&w->congestion);
+	qp->wire = w;
+	return w;
+}
+
+bool wire_route(struct nic_qp *qp, struct wire_qp *w)
+{
+	struct port *port;
+
+	if (w->has_route)
+		return true;
+	port = wire_port(qp->nic, &qp->path.sgid, true, &w->no_route);
+	w->route_error = port ? wire_route_to(qp->nic, port, &qp->path, qp->qpn ^ qp->attr.dest_qp_num, &w->route) : errno;
+	w->has_route = !w->route_error;
+	if (!w->has_route && !w->no_route)
+		w->no_route = CAUSE_WIRE_UNREACHABLE;
+	return w->has_route;
+}
+
+/* A datagram may arrive at any address of the device. */
+static void open_all(struct nic_qp *qp)
+{
+	enum cause_code code;
+
+	for (uint32_t i = 0; i < qp->gid_count; i++) {
+		if (!gid_is_loopback(&qp->gids[i]))
+			wire_port(qp->nic, &qp->gids[i], false, &code);
+	}
+}
+
+static void connect_qp(struct nic_qp *qp)
+{
+	struct wire_qp *w = wire_of(qp);
+
+	if (qp->type == IBV_QPT_UD)
+		open_all(qp);
+	else if (w)
+		wire_route(qp, w);
+}
+
+static void set_idle(struct nic_qp *qp, struct wire_qp *w)
+{
+	pthread_mutex_lock(&qp->nic->wire->lock);
+	if (w->is_busy)
+		list_del(&w->of_busy);
+	w->is_busy = false;
+	pthread_mutex_unlock(&qp->nic->wire->lock);
+}
+
+static void disconnect(struct nic_qp *qp)
+{
+	struct wire_qp *w = qp->wire;
+
+	if (!w)
+		return;
+	set_idle(qp, w);
+	wire_reset_responder(w);
+	free(w->read_ends);
+	free(w->replies);
+	free(w);
+	qp->wire = NULL;
+}
+
+static void cancel(struct nic_qp *qp)
+{
+	struct wire_qp *w = qp->wire;
+
+	if (!w)
+		return;
+	w->failed = w->rnr = w->resend_one = w->recovering = false;
+	w->deadline = w->probe_at = w->rnr_until = w->timed_at = 0;
+	w->reads = 0;
+	wire_reset_responder(w);
+}
+
+static enum transport_outcome execute(struct nic_qp *qp, struct nic_swqe *wqe, uint64_t *budget, struct transport_result *result)
+{
+	(void)budget; /* a window's worth at a time */
+	if (qp->type == IBV_QPT_UD)
+		return wire_send_datagram(qp, wqe, result);
+	return wire_outcome(qp, wqe, result);
+}
+
+static void advance(struct nic_qp *qp)
+{
+	/* Unkind timing: not before the requester's turn. */
+	if (qp->wire && qp->type != IBV_QPT_UD && timing_mode() == TIMING_PROMPT)
+		wire_send(qp, qp->wire);
+}
+
+const struct transport wire_transport = {
+	.connect = connect_qp,
+	.disconnect = disconnect,
+	.execute = execute,
+	.advance = advance,
+	.cancel = cancel,
+};
+
+/* What arrives goes to its QPs, whose locks are held from the first packet to another QP's. */
+struct delivery {
+	struct nic *nic;
+	struct nic_qp *qp;
+	uint32_t qpn;
+	bool answered; /* to requests of ours */
+};
+
+static void end_of_qp(struct delivery *delivery)
+{
+	struct nic_qp *qp = delivery->qp;
+
+	if (!qp)
+		return;
+	if (qp->wire && qp->type != IBV_QPT_UD)
+		wire_answer(qp, qp->wire);
+	if (delivery->answered) {
+		if (!qp->finish_at)
+			qp->due = 0;
+		requester_run(qp);
+	}
+	nic_unlock(&qp->lock);
+	nic_qp_put(qp);
+	delivery->qp = NULL;
+}
+
+static void begin_qp(struct delivery *delivery, uint32_t qpn)
+{
+	const struct target self = target_self(delivery->nic);
+	uint32_t index;
+
+	end_of_qp(delivery);
+	delivery->qpn = qpn;
+	delivery->answered = false;
+	if (!responder_find(&self, qpn, &index))
+		return;
+	delivery->qp = nic_qp_get(delivery->nic, index);
+	if (delivery->qp)
+		nic_lock(&delivery->qp->lock);
+}
+
+static bool same_gid(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return !memcmp(a, b, sizeof(*a));
+}
+
+/* RC and UC: from the other end of the connection. */
+static bool is_of_peer(const struct nic_qp *qp, const struct arrival *arrival)
+{
+	return qp->transport == &wire_transport && same_gid(&arrival->sgid, &qp->path.dgid) &&
+	       same_gid(&arrival->dgid, &qp->path.sgid);
+}
+
+static void arrived(void *arg, const struct arrival *arrival)
+{
+	static const enum ibv_qp_type types[] = { [ROCE_RC] = IBV_QPT_RC, [ROCE_UC] = IBV_QPT_UC, [ROCE_UD] = IBV_QPT_UD };
+	struct delivery *delivery = arg;
+	const struct roce_packet *packet = &arrival->packet;
+	uint32_t service = packet->opcode >> 5;
+	struct nic_qp *qp;
+	struct wire_qp *w;
+
+	if (!delivery->qp || delivery->qpn != packet->qpn)
+		begin_qp(delivery, packet->qpn);
+	qp = delivery->qp;
+	if (!qp || (packet->pkey | 0x8000) != ROCE_DEFAULT_PKEY || qp->state < IBV_QPS_RTR)
+		goto foreign;
+	w = wire_of(qp);
+	if (!w)
+		return;
+	if (service == ROCE_UD && qp->type == IBV_QPT_UD) {
+		struct seg_visit *here = visit_enter(qp->nic, qp->nic->seg);
+
+		if (here) {
+			wire_take_datagram(qp, arrival);
+			visit_leave(here);
+		}
+		return;
+	}
+	if (qp->type == IBV_QPT_UD || !is_of_peer(qp, arrival))
+		goto foreign;
+	if (service == ROCE_CNP) {
+		congestion_lost(&w->congestion);
+		return;
+	}
+	if (service > ROCE_UC || types[service] != qp->type)
+		goto foreign;
+	if (roce_opcode(packet->opcode)->response) {
+		delivery->answered = true;
+		wire_take_response(qp, w, arrival);
+	} else {
+		wire_take_request(qp, w, arrival);
+	}
+	return;
+foreign:
+	counter_add(&delivery->nic->seg->counters.rx_foreign, 1);
+}
+
+static unsigned receive(struct nic *nic, struct port *port)
+{
+	struct delivery delivery = { .nic = nic };
+	unsigned n = port_receive(port, nic, arrived, &delivery);
+
+	end_of_qp(&delivery);
+	return n;
+}
+
+/* Helper. */
+static void port_ready(struct nic *nic, struct helper_source *source)
+{
+	struct port *port = (struct port *)source;
+
+	if (receive(nic, port) && !atomic_load(&port->polled)) {
+		pthread_mutex_lock(&nic->wire->lock);
+		set_polled(nic, port);
+		pthread_mutex_unlock(&nic->wire->lock);
+	}
+}
+
+/* Who listens to the ports that pollers look at. */
+static void set_helped(struct nic *nic, bool helped)
+{
+	struct wire *wire = nic->wire;
+
+	pthread_mutex_lock(&wire->lock);
+	if (atomic_load(&wire->helped) != helped) {
+		for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
+			if (atomic_load(&wire->ports[i]->polled))
+				set_events(nic, wire->ports[i], helped ? EPOLLIN : 0, EPOLL_CTL_MOD);
+		}
+		atomic_store(&wire->polls, 0);
+		atomic_store(&wire->helped, helped);
+	}
+	pthread_mutex_unlock(&wire->lock);
+}
+
+bool wire_is_used(const struct nic *nic)
+{
+	return atomic_load_explicit(&nic->wire->used, memory_order_relaxed);
+}
+
+bool wire_poll(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+	bool any = false;
+
+	atomic_store_explicit(&wire->polled_at, nic_now(), memory_order_relaxed);
+	if (atomic_load_explicit(&wire->helped, memory_order_relaxed) &&
+	    atomic_fetch_add_explicit(&wire->polls, 1, memory_order_relaxed) == TAKE_OVER) {
+		set_helped(nic, false);
+		nic_ring_doorbell(nic); /* it looks again when we have stopped */
+	}
+	for (uint32_t i = 0; i < atomic_load_explicit(&wire->count, memory_order_acquire); i++) {
+		if (atomic_load_explicit(&wire->ports[i]->polled, memory_order_relaxed))
+			any |= receive(nic, wire->ports[i]) > 0;
+	}
+	return any;
+}
+
+void wire_listen(struct nic *nic)
+{
+	if (!atomic_load(&nic->wire->helped))
+		set_helped(nic, true);
+}
+
+/* QPs that have more to answer than one turn sends. */
+static bool serve_busy(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+	struct nic_qp *qp = NULL;
+	bool left;
+
+	pthread_mutex_lock(&wire->lock);
+	if (!list_empty(&wire->busy)) {
+		struct wire_qp *w = list_entry(wire->busy.next, struct wire_qp, of_busy);
+
+		/* At the end, so that all get their turn. */
+		list_del(&w->of_busy);
+		list_add_tail(&wire->busy, &w->of_busy);
+		qp = nic_qp_get(nic, w->index);
+	}
+	pthread_mutex_unlock(&wire->lock);
+	if (!qp)
+		return false;
+	nic_lock(&qp->lock);
+	if (qp->wire)
+		wire_answer(qp, qp->wire);
+	nic_unlock(&qp->lock);
+	nic_qp_put(qp);
+	pthread_mutex_lock(&wire->lock);
+	left = !list_empty(&wire->busy);
+	pthread_mutex_unlock(&wire->lock);
+	return left;
+}
+
+uint64_t wire_help(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+
+	if (serve_busy(nic))
+		return 0;
+	if (atomic_load(&wire->helped))
+		return UINT64_MAX;
+
+	uint64_t until = atomic_load_explicit(&wire->polled_at, memory_order_relaxed) + POLL_IDLE;
+
+	if (nic_now() < until)
+		return until;
+	set_helped(nic, true);
+	return UINT64_MAX;
+}

@@ -13,6 +13,7 @@
 
 #include "nic/gid.h"
 #include "roce/burst.h"
+#include "roce/steering.h"
 
 #ifndef UDP_GRO
 #define UDP_GRO 104
@@ -348,6 +349,8 @@ static void read_datagram(struct port *port, struct nic *nic, unsigned i,
 	};
 	struct arrival arrival = { .sgid = path.sgid, .dgid = path.dgid, .sport = path.sport };
 
+	if (steering_answer(nic, port, buffers->bytes[i], length, from))
+		return;
 	read_control(&buffers->messages[i].msg_hdr, &segment, &arrival);
 	for (size_t at = 0; at < length; at += segment) {
 		size_t bytes = length - at < segment ? length - at : segment;

@@ -30,6 +30,8 @@ struct port {
 	int flows[PORT_FLOWS];		/* -1: not opened yet; under the wire's lock */
 	uint16_t flow_port[PORT_FLOWS]; /* source port of each */
 	_Atomic bool polled; /* pollers look at it: a connected QP uses it, or something has arrived on it */
+	_Atomic uint32_t strays;   /* packets of other processes, since the filter was renewed */
+	uint64_t renew_after;	   /* CLOCK_MONOTONIC ns; helper */
 	pthread_mutex_t receiving; /* held by who receives: what follows */
 	struct port_buffers *buffers;
 	struct icrc_flows *seen;

@@ -14,7 +14,17 @@
 
 /* Polls in vain until the program's own thread takes over from the helper, and ns without one until that takes over again. */
 #define TAKE_OVER 16u
-#define POLL_IDLE 1000000ull
+#define POLL_IDLE 500000ull
+
+/* ns since the last poll after which a packet would have waited for the helper; and what one such packet counts against those that
+ * the helper came for in vain. */
+#define POLL_RECENT 20000ull
+#define NEEDED_STEP 4
+#define NEEDED_MOST 64
+
+/* Packets of other processes until the port's filter is renewed, and ns until it is again. */
+#define STRAYS_MANY 4u
+#define RENEW_PAUSE 20000000ull
 
 static void port_ready(struct nic *nic, struct helper_source *source);
 
@@ -39,6 +49,8 @@ void wire_stop(struct nic *nic)
 		return;
 	for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
 		port_close(wire->ports[i]);
+	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++)
+		strays_close(wire->strays[i]);
 	free(wire);
 	nic->wire = NULL;
 }
@@ -59,6 +71,27 @@ static void set_polled(struct nic *nic, struct port *port)
 	if (!atomic_load(&nic->wire->helped))
 		set_events(nic, port, 0, EPOLL_CTL_MOD);
 	atomic_store(&nic->wire->used, true);
+}
+
+static void strays_ready(struct nic *nic, struct helper_source *source);
+
+/* Others can hand over to us what is ours. Wire's lock held. */
+static void open_strays(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+	uint32_t slots = atomic_load(&nic->seg->hdr.slot_count);
+
+	for (uint32_t i = 0; i < slots && i < NIC_OWN_SLOTS; i++) {
+		if (wire->strays[i])
+			continue;
+		wire->strays[i] = strays_open(atomic_load(&nic->seg->hdr.slots[i]));
+		if (!wire->strays[i])
+			continue;
+		struct epoll_event event = { .events = EPOLLIN, .data.ptr = &wire->strays[i]->source };
+
+		wire->strays[i]->source.ready = strays_ready;
+		epoll_ctl(nic->epoll, EPOLL_CTL_ADD, wire->strays[i]->fd, &event);
+	}
 }
 
 struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, enum cause_code *code)
@@ -85,6 +118,8 @@ struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, e
 			*code = errno == EADDRINUSE ? CAUSE_WIRE_PORT : CAUSE_WIRE_UNREACHABLE;
 		}
 	}
+	if (port)
+		open_strays(nic);
 	if (port && polled)
 		set_polled(nic, port);
 	pthread_mutex_unlock(&wire->lock);
@@ -236,6 +271,35 @@ static void end_of_qp(struct delivery *delivery)
 	delivery->qp = NULL;
 }
 
+static bool same_gid(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return !memcmp(a, b, sizeof(*a));
+}
+
+static bool is_ours(struct nic *nic, uint32_t qpn)
+{
+	const struct target self = target_self(nic);
+	uint32_t index;
+
+	return responder_find(&self, qpn, &index);
+}
+
+/* It is another process's. */
+static void hand_over(struct nic *nic, const struct arrival *arrival)
+{
+	struct wire *wire = nic->wire;
+	uint32_t count = atomic_load(&wire->count);
+
+	if (!strays_hand_over(wire->strays[0], arrival->packet.qpn >> NIC_QPN_INDEX_BITS, arrival)) {
+		counter_add(&nic->seg->counters.rx_foreign, 1);
+		return;
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		if (same_gid(&wire->ports[i]->gid, &arrival->dgid) && atomic_fetch_add(&wire->ports[i]->strays, 1) == STRAYS_MANY)
+			nic_ring_doorbell(nic);
+	}
+}
+
 static void begin_qp(struct delivery *delivery, uint32_t qpn)
 {
 	const struct target self = target_self(delivery->nic);
@@ -249,11 +313,6 @@ static void begin_qp(struct delivery *delivery, uint32_t qpn)
 	delivery->qp = nic_qp_get(delivery->nic, index);
 	if (delivery->qp)
 		nic_lock(&delivery->qp->lock);
-}
-
-static bool same_gid(const union ibv_gid *a, const union ibv_gid *b)
-{
-	return !memcmp(a, b, sizeof(*a));
 }
 
 /* RC and UC: from the other end of the connection. */
@@ -272,8 +331,13 @@ static void arrived(void *arg, const struct arrival *arrival)
 	struct nic_qp *qp;
 	struct wire_qp *w;
 
-	if (!delivery->qp || delivery->qpn != packet->qpn)
+	if (!delivery->qp || delivery->qpn != packet->qpn) {
+		if (!is_ours(delivery->nic, packet->qpn)) {
+			hand_over(delivery->nic, arrival);
+			return;
+		}
 		begin_qp(delivery, packet->qpn);
+	}
 	qp = delivery->qp;
 	if (!qp || (packet->pkey | 0x8000) != ROCE_DEFAULT_PKEY || qp->state < IBV_QPS_RTR)
 		goto foreign;
@@ -322,11 +386,51 @@ static void port_ready(struct nic *nic, struct helper_source *source)
 {
 	struct port *port = (struct port *)source;
 
-	if (receive(nic, port) && !atomic_load(&port->polled)) {
-		pthread_mutex_lock(&nic->wire->lock);
+	struct wire *wire = nic->wire;
+	bool waited = nic_now() - atomic_load_explicit(&wire->polled_at, memory_order_relaxed) > POLL_RECENT;
+	int32_t needed = atomic_load_explicit(&wire->needed, memory_order_relaxed);
+	unsigned n = receive(nic, port);
+
+	if (n && waited)
+		needed = needed + NEEDED_STEP < NEEDED_MOST ? needed + NEEDED_STEP : NEEDED_MOST;
+	else if (!n && needed)
+		needed--;
+	atomic_store_explicit(&wire->needed, needed, memory_order_relaxed);
+	if (n && !atomic_load(&port->polled)) {
+		pthread_mutex_lock(&wire->lock);
 		set_polled(nic, port);
-		pthread_mutex_unlock(&nic->wire->lock);
+		pthread_mutex_unlock(&wire->lock);
 	}
+}
+
+static void strays_ready(struct nic *nic, struct helper_source *source)
+{
+	struct delivery delivery = { .nic = nic };
+
+	strays_receive((struct strays *)source, nic, arrived, &delivery);
+	end_of_qp(&delivery);
+}
+
+/* Ports whose packets keep coming to the wrong process. Returns when to look again. */
+static uint64_t renew_filters(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+	uint64_t now = nic_now(), next = UINT64_MAX;
+
+	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
+		struct port *port = wire->ports[i];
+
+		if (atomic_load(&port->strays) <= STRAYS_MANY)
+			continue;
+		if (now < port->renew_after) {
+			next = port->renew_after < next ? port->renew_after : next;
+			continue;
+		}
+		steering_renew(port, nic, port_ready);
+		port->renew_after = nic_now() + RENEW_PAUSE;
+		atomic_store(&port->strays, 0);
+	}
+	return next;
 }
 
 /* Who listens to the ports that pollers look at. */
@@ -358,7 +462,8 @@ bool wire_poll(struct nic *nic)
 
 	atomic_store_explicit(&wire->polled_at, nic_now(), memory_order_relaxed);
 	if (atomic_load_explicit(&wire->helped, memory_order_relaxed) &&
-	    atomic_fetch_add_explicit(&wire->polls, 1, memory_order_relaxed) == TAKE_OVER) {
+	    !atomic_load_explicit(&wire->needed, memory_order_relaxed) &&
+	    atomic_fetch_add_explicit(&wire->polls, 1, memory_order_relaxed) >= TAKE_OVER) {
 		set_helped(nic, false);
 		nic_ring_doorbell(nic); /* it looks again when we have stopped */
 	}
@@ -409,15 +514,17 @@ uint64_t wire_help(struct nic *nic)
 {
 	struct wire *wire = nic->wire;
 
+	uint64_t renew = renew_filters(nic);
+
 	if (serve_busy(nic))
 		return 0;
 	if (atomic_load(&wire->helped))
-		return UINT64_MAX;
+		return renew;
 
 	uint64_t until = atomic_load_explicit(&wire->polled_at, memory_order_relaxed) + POLL_IDLE;
 
 	if (nic_now() < until)
-		return until;
+		return until < renew ? until : renew;
 	set_helped(nic, true);
-	return UINT64_MAX;
+	return renew;
 }

@@ -16,6 +16,7 @@
 #include "roce/burst.h"
 #include "roce/congestion.h"
 #include "roce/psn.h"
+#include "roce/steering.h"
 
 /* Packets that came before those that are due: kept in order of their PSN. */
 #define HELD_MOST 256u
@@ -109,10 +110,13 @@ struct wire {
 	struct port *ports[GID_TABLE_LENGTH]; /* they stay until the end */
 	_Atomic uint32_t count;	 /* of ports; release, after the port is there */
 	struct list busy;	 /* QPs that have replies to send */
+	struct strays *strays[NIC_OWN_SLOTS]; /* of each of our slots */
 	_Atomic bool used;	 /* there is a port that pollers look at */
 	_Atomic uint64_t polled_at; /* CLOCK_MONOTONIC ns */
 	_Atomic bool helped;	 /* the helper listens to the polled ports */
-	_Atomic uint32_t polls;	 /* since the helper listens */
+	_Atomic uint32_t polls;	 /* in vain, since the helper listens */
+	/* How much the helper is needed although the program polls: it spins on its memory in between. */
+	_Atomic int32_t needed;
 };
 
 /* The QP's wire state, made if there is none; NULL without memory. */

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which process of this user gets a packet. All of them have the UDP port of an address together (SO_REUSEPORT); a filter in the
+ * kernel, in the name of all, picks the socket by the slot in the destination QPN. It names sockets by their place among those of
+ * the port, which changes when one is closed, and which nobody tells: so it is asked for, by packets that the filter gives to a
+ * place of our choice, and who gets one answers with its slots.
+ *
+ * A filter that is missing or out of date costs time only: who gets a packet of another process hands it over, through an abstract
+ * unix socket named by slot, and asks for a new filter.
+ */
+#ifndef UROCE_ROCE_STEERING_H
+#define UROCE_ROCE_STEERING_H
+
+#include "roce/port.h"
+
+/* Asks who is where, and gives the port a filter. Takes milliseconds where processes do not answer. serve is called when something
+ * has arrived for us meanwhile, a question above all. */
+void steering_renew(struct port *port, struct nic *nic, void (*serve)(struct nic *nic, struct helper_source *source));
+
+/* Whether a datagram is a question of somebody's steering_renew(); it is answered. */
+bool steering_answer(struct nic *nic, struct port *port, const uint8_t *bytes, size_t length, const union port_address *from);
+
+/* The sockets on which others hand packets over to us, one for each slot. */
+struct strays {
+	struct helper_source source; /* must be first */
+	int fd;
+};
+
+/* For the slot; NULL with errno. arrived is called as by port_receive(). */
+struct strays *strays_open(uint32_t slot);
+void strays_close(struct strays *strays);
+void strays_receive(struct strays *strays, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg);
+
+/* Gives a packet to the process that holds the slot; false when there is none. */
+bool strays_hand_over(struct strays *ours, uint32_t slot, const struct arrival *arrival);
+
+#endif

@@ -5,6 +5,12 @@
 #include "nic/visit.h"
 #include "roce/wire.h"
 
+/* The oldest request under way ends in error: nothing more is expected. */
+static bool has_failed(const struct wire_qp *w)
+{
+	return w->failed && w->failed_pos == w->una_pos;
+}
+
 /* Something got lost: the window shrinks, once for all that was under way. */
 static void lost(struct wire_qp *w)
 {
@@ -230,7 +236,7 @@ static void take_data(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 	if (w->una_pos == w->end_pos || psn != w->una)
 		return;
 	take_answer(qp, w, &arrival->packet);
-	while (w->responses.first && !w->failed && w->una_pos != w->end_pos) {
+	while (w->responses.first && !has_failed(w) && w->una_pos != w->end_pos) {
 		if (!acknowledge(qp, w, w->responses.first->arrival.packet.psn) &&
 		    psn_diff(w->responses.first->arrival.packet.psn, w->una) > 0)
 			break;
@@ -241,7 +247,7 @@ static void take_data(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 		take_answer(qp, w, &held->arrival.packet);
 		free(held);
 	}
-	if (w->responses.first && !w->failed)
+	if (w->responses.first && !has_failed(w))
 		recover(w);
 }
 
@@ -250,7 +256,7 @@ void wire_take_response(struct nic_qp *qp, struct wire_qp *w, const struct arriv
 	const struct roce_packet *packet = &arrival->packet;
 	const struct roce_opcode *row = roce_opcode(packet->opcode);
 
-	if (qp->type != IBV_QPT_RC || (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD) || w->failed)
+	if (qp->type != IBV_QPT_RC || (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD) || has_failed(w))
 		return;
 	/* Of something long answered, or never asked. A NAK or RNR NAK of una - 1 cannot be either. */
 	if (psn_diff(packet->psn, w->una) < 0 || psn_diff(packet->psn, w->end) >= 0)

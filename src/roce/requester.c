@@ -14,8 +14,9 @@
 /* Within a long message, and where the window ends, an answer is asked for so often (packets). */
 #define ACK_EVERY 16u
 
-/* Packets that one READ request asks for at most: what is asked for arrives at once. */
-#define READ_MOST 64u
+/* Packets that one READ request asks for at most: what is asked for arrives at once. Requests end at multiples of it within their
+ * message, also when they are made again: a responder answers again only what was asked for by one request. */
+#define READ_MOST 32u
 
 enum emitted { EMITTED, BURST_FULL, NOT_NOW };
 
@@ -78,7 +79,16 @@ static struct roce_packet header(const struct nic_qp *qp, const struct nic_swqe 
 				     .imm_data = wqe->imm_data };
 }
 
-/* A READ request for `packets` packets of the answer from number k on, or an atomic. */
+/* How many packets the request for those from psn on asks for. */
+static uint32_t read_step(const struct nic_swqe *wqe, uint32_t psn)
+{
+	uint32_t k = (uint32_t)psn_diff(psn, wqe->psn);
+	uint32_t step = READ_MOST - k % READ_MOST;
+
+	return step < wqe->packets - k ? step : wqe->packets - k;
+}
+
+/* A READ request for the next packets of the answer, or an atomic. */
 static enum emitted emit_read(struct nic_qp *qp, struct wire_qp *w, struct nic_swqe *wqe, uint32_t psn, uint32_t packets,
 			      struct burst *burst)
 {
@@ -219,7 +229,7 @@ static enum emitted fill(struct nic_qp *qp, struct wire_qp *w, struct burst *bur
 			return NOT_NOW;
 		}
 		while (w->next != psn_add(wqe->psn, wqe->packets)) {
-			uint32_t left = wqe->packets - (uint32_t)psn_diff(w->next, wqe->psn), step = 1;
+			uint32_t step = 1;
 			int32_t room = (int32_t)window - psn_diff(w->next, w->una);
 			enum emitted emitted;
 
@@ -228,8 +238,7 @@ static enum emitted fill(struct nic_qp *qp, struct wire_qp *w, struct burst *bur
 			if (reads_remote(wqe->opcode)) {
 				if (!may_read(qp, w))
 					return NOT_NOW;
-				step = left < READ_MOST ? left : READ_MOST;
-				step = step < (uint32_t)room ? step : (uint32_t)room;
+				step = read_step(wqe, w->next);
 				emitted = emit_read(qp, w, wqe, w->next, step, burst);
 				if (emitted == EMITTED)
 					w->read_ends[w->reads++] = psn_add(w->next, step);
@@ -260,8 +269,7 @@ static void fill_one(struct nic_qp *qp, struct wire_qp *w, struct burst *burst)
 		return;
 	}
 	if (reads_remote(wqe->opcode)) {
-		uint32_t left = wqe->packets - (uint32_t)psn_diff(w->una, wqe->psn);
-		uint32_t step = left < READ_MOST ? left : READ_MOST;
+		uint32_t step = read_step(wqe, w->una);
 		int32_t asked = psn_diff(w->next, w->una);
 
 		/* Not what was not asked for yet, nor what has come already. */

@@ -484,6 +484,8 @@ static void set_busy(struct nic_qp *qp, struct wire_qp *w, bool busy)
 		list_del(&w->of_busy);
 	w->is_busy = busy;
 	pthread_mutex_unlock(&wire->lock);
+	if (busy)
+		nic_ring_doorbell(qp->nic);
 }
 
 void wire_answer(struct nic_qp *qp, struct wire_qp *w)

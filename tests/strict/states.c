@@ -127,7 +127,7 @@ static const struct silence silences[] = {
 	{ "psn-ahead", psn_ahead, IBV_QPS_RTS, CAUSE_PSN_MISMATCH, RC_ONLY },
 	{ "psn-behind", psn_behind, IBV_QPS_RTS, CAUSE_PSN_MISMATCH, RC_ONLY },
 	{ "gids-that-disagree", other_gid, IBV_QPS_RTS, CAUSE_PEER_GID, AS_USUAL },
-	{ "gid-of-another-host", foreign_host, IBV_QPS_RTS, CAUSE_NO_WIRE, AS_USUAL },
+	{ "gid-of-another-host", foreign_host, IBV_QPS_RTS, CAUSE_WIRE_UNREACHABLE, AS_USUAL },
 	{ "qpn-of-no-process", nobody, IBV_QPS_RTS, CAUSE_PEER_ABSENT, AS_USUAL },
 	{ "qpn-that-was-never-made", unmade, IBV_QPS_RTS, CAUSE_PEER_QP_UNKNOWN, AS_USUAL },
 	{ "peer-in-reset", nothing, IBV_QPS_RESET, CAUSE_PEER_QP_STATE, AS_USUAL },

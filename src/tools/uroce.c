@@ -19,6 +19,7 @@ static const struct command {
 	int (*main)(int argc, char **argv);
 } commands[] = {
 	{ "run", "uroce run", cmd_run },
+	{ "lab", "uroce lab", cmd_lab },
 	{ "env", "uroce env", cmd_env },
 	{ "info", "uroce info", cmd_info },
 	{ "doctor", "uroce doctor", cmd_doctor },
@@ -29,6 +30,7 @@ static const char doc[] =
 	"this machine.\v"
 	"Commands:\n"
 	"  run      start a program that sees the device\n"
+	"  lab      start a command in each of several hosts, and trouble the links between them\n"
 	"  env      print the environment that makes programs see the device\n"
 	"  info     show devices, GIDs, limits, and the processes that use them\n"
 	"  doctor   say what of this machine limits uroce, and what to do\n"

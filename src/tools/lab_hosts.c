@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,6 +182,13 @@ static bool may_start(const struct run *run, uint64_t *look)
 	return due <= now;
 }
 
+static bool can_be_read(const struct output *output)
+{
+	struct pollfd pipe = { .fd = output->from, .events = POLLIN };
+
+	return poll(&pipe, 1, 0) > 0;
+}
+
 static void command_ended(struct run *run, unsigned index, int status)
 {
 	const struct lab *lab = run->lab;
@@ -191,16 +199,11 @@ static void command_ended(struct run *run, unsigned index, int status)
 	run->commands[index].ended = true;
 	if (!failed)
 		return;
-	/* What it said comes first. */
+	/* What it has said comes first. */
 	for (int i = 0; i < 2; i++)
-		while (run->commands[index].outputs[i].from >= 0) {
-			struct pollfd poll_one = { .fd = run->commands[index].outputs[i].from,
-						   .events = POLLIN };
-
-			if (poll(&poll_one, 1, 0) <= 0 ||
-			    !output_pass(&run->commands[index].outputs[i]))
-				break;
-		}
+		while (can_be_read(&run->commands[index].outputs[i]) &&
+		       output_pass(&run->commands[index].outputs[i]))
+			;
 	if (WIFSIGNALED(status))
 		complain(lab->name, "%s: %s was ended by signal %d (%s)", host->name,
 			 host->command[0], WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -324,14 +327,15 @@ static void report(const struct run *run)
 	if (!trouble->asked || !counts)
 		return;
 	fprintf(stderr,
-		"%s: %lu frames delivered, %lu lost, %lu duplicated, %lu corrupted, %lu reordered",
+		"%s: %" PRIu64 " frames delivered, %" PRIu64 " lost, %" PRIu64
+		" duplicated, %" PRIu64 " corrupted, %" PRIu64 " reordered",
 		run->lab->name, counts->carried, counts->lost, counts->duplicated,
 		counts->corrupted, counts->reordered);
 	if (trouble->rate)
-		fprintf(stderr, ", %lu too many for the queue", counts->overflowed);
+		fprintf(stderr, ", %" PRIu64 " too many for the queue", counts->overflowed);
 	if (counts->unkept)
-		fprintf(stderr, ", %lu too many for the memory", counts->unkept);
-	fprintf(stderr, " (--seed=%lu)\n", trouble->seed);
+		fprintf(stderr, ", %" PRIu64 " too many for the memory", counts->unkept);
+	fprintf(stderr, " (--seed=%" PRIu64 ")\n", trouble->seed);
 }
 
 static bool set_up(struct run *run)
@@ -377,8 +381,10 @@ int hosts_run(struct lab *lab)
 		wait_for_events(&run, until);
 		if (is_done(&run))
 			end_all(&run, 0);
-		if (run.ending && clock_ns() >= run.end_by)
+		if (run.ending && clock_ns() >= run.end_by) {
 			kill(-1, SIGKILL);
+			run.end_by = clock_ns() + LOOK_NS;
+		}
 	}
 	reap(&run);
 	drain(&run);

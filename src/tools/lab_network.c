@@ -5,7 +5,10 @@
  *
  * Without trouble eth0 is one end of a veth pair whose other end is in a bridge in init's namespace: the kernel carries
  * the frames, in aggregates as large as programs send them. With trouble, or where the kernel makes no such devices, it
- * is a TAP device that our switch reads. Nothing waits for duplicate address detection or for routers.
+ * is a TAP device that our switch reads.
+ *
+ * Nothing waits for duplicate address detection or for routers. Hosts know each other's Ethernet addresses: what is sent
+ * while one is asked for may be overtaken by what is sent then, and the kernel keeps few of those that it has learnt.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,6 +19,8 @@
 #include <netlink/route/link.h>
 #include <netlink/route/link/bridge.h>
 #include <netlink/route/link/veth.h>
+#include <netlink/route/neighbour.h>
+#include <netlink/route/route.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +41,25 @@ static const unsigned char address_start[] = { 0x02, 'u', 'r', 'o', 'c' };
 unsigned network_number_of(const unsigned char *address)
 {
 	return memcmp(address, address_start, sizeof(address_start)) ? 0 : address[5];
+}
+
+static struct nl_addr *ethernet_address(const struct host *host)
+{
+	unsigned char bytes[6];
+
+	memcpy(bytes, address_start, sizeof(address_start));
+	bytes[5] = (unsigned char)host->number;
+	return nl_addr_build(AF_LLC, bytes, sizeof(bytes));
+}
+
+static struct nl_addr *ip_address(const struct host *host, int family)
+{
+	unsigned char bytes[16];
+	char text[32];
+
+	snprintf(text, sizeof(text), family == AF_INET ? "10.77.0.%u" : "fd77::%u", host->number);
+	inet_pton(family, text, bytes);
+	return nl_addr_build(family, bytes, family == AF_INET ? 4 : 16);
 }
 
 /* A socket of the namespace that we are in; NULL after a line. */
@@ -150,8 +174,6 @@ static bool make_tap(const struct lab *lab, struct host *host)
 static int set_up_link(struct nl_sock *sock, const struct lab *lab, const struct host *host,
 		       const char *interface)
 {
-	bool loopback = strcmp(interface, INTERFACE);
-	unsigned char bytes[6];
 	struct rtnl_link *link, *change = rtnl_link_alloc();
 	struct nl_addr *address;
 	int error = change ? rtnl_link_get_kernel(sock, 0, interface, &link) : -NLE_NOMEM;
@@ -161,10 +183,8 @@ static int set_up_link(struct nl_sock *sock, const struct lab *lab, const struct
 		return error;
 	}
 	rtnl_link_set_flags(change, IFF_UP);
-	if (!loopback) {
-		memcpy(bytes, address_start, sizeof(address_start));
-		bytes[5] = (unsigned char)host->number;
-		address = nl_addr_build(AF_LLC, bytes, sizeof(bytes));
+	if (!strcmp(interface, INTERFACE)) {
+		address = ethernet_address(host);
 		rtnl_link_set_addr(change, address);
 		nl_addr_put(address);
 		rtnl_link_set_mtu(change, lab->mtu);
@@ -177,15 +197,14 @@ static int set_up_link(struct nl_sock *sock, const struct lab *lab, const struct
 	return error;
 }
 
-static int add_address(struct nl_sock *sock, int family, const void *bytes, unsigned size,
-		       int prefix)
+static int add_address(struct nl_sock *sock, const struct host *host, int family)
 {
 	struct rtnl_addr *entry = rtnl_addr_alloc();
-	struct nl_addr *address = nl_addr_build(family, bytes, size);
+	struct nl_addr *address = ip_address(host, family);
 	int error = -NLE_NOMEM;
 
 	if (entry && address) {
-		nl_addr_set_prefixlen(address, prefix);
+		nl_addr_set_prefixlen(address, family == AF_INET ? 24 : 64);
 		rtnl_addr_set_ifindex(entry, (int)if_nametoindex(INTERFACE));
 		rtnl_addr_set_local(entry, address);
 		if (family == AF_INET6)
@@ -197,13 +216,65 @@ static int add_address(struct nl_sock *sock, int family, const void *bytes, unsi
 	return error;
 }
 
+static int add_neighbour(struct nl_sock *sock, const struct host *host, int family)
+{
+	struct rtnl_neigh *entry = rtnl_neigh_alloc();
+	struct nl_addr *ip = ip_address(host, family), *ethernet = ethernet_address(host);
+	int error = -NLE_NOMEM;
+
+	if (entry && ip && ethernet) {
+		rtnl_neigh_set_ifindex(entry, (int)if_nametoindex(INTERFACE));
+		rtnl_neigh_set_dst(entry, ip);
+		rtnl_neigh_set_lladdr(entry, ethernet);
+		rtnl_neigh_set_state(entry, NUD_PERMANENT);
+		error = rtnl_neigh_add(sock, entry, NLM_F_CREATE);
+	}
+	nl_addr_put(ip);
+	nl_addr_put(ethernet);
+	rtnl_neigh_put(entry);
+	return error;
+}
+
+/* Programs that name no interface send to groups over this one, and join them there, as where there is a default route. */
+static int add_group_route(struct nl_sock *sock)
+{
+	const unsigned char groups[4] = { 224 };
+	struct rtnl_route *route = rtnl_route_alloc();
+	struct rtnl_nexthop *hop = rtnl_route_nh_alloc();
+	struct nl_addr *to = nl_addr_build(AF_INET, groups, sizeof(groups));
+	int error = -NLE_NOMEM;
+
+	if (route && hop && to) {
+		nl_addr_set_prefixlen(to, 4);
+		rtnl_route_set_dst(route, to);
+		rtnl_route_set_scope(route, RT_SCOPE_LINK);
+		rtnl_route_nh_set_ifindex(hop, (int)if_nametoindex(INTERFACE));
+		rtnl_route_add_nexthop(route, hop);
+		hop = NULL;
+		error = rtnl_route_add(sock, route, NLM_F_CREATE);
+	}
+	if (hop)
+		rtnl_route_nh_free(hop);
+	nl_addr_put(to);
+	rtnl_route_put(route);
+	return error;
+}
+
+static int set_up_family(struct nl_sock *sock, const struct lab *lab, const struct host *host,
+			 int family)
+{
+	int error = add_address(sock, host, family);
+
+	for (unsigned i = 0; i < lab->count && !error; i++)
+		if (&lab->hosts[i] != host)
+			error = add_neighbour(sock, &lab->hosts[i], family);
+	return error;
+}
+
 /* In the host's namespace. */
 static bool set_up_host(const struct lab *lab, const struct host *host)
 {
 	struct nl_sock *sock = connect_netlink(lab);
-	struct in6_addr ipv6;
-	struct in_addr ipv4;
-	char text[32];
 	int error;
 
 	if (!sock)
@@ -211,16 +282,13 @@ static bool set_up_host(const struct lab *lab, const struct host *host)
 	error = set_up_link(sock, lab, host, "lo");
 	if (!error)
 		error = set_up_link(sock, lab, host, INTERFACE);
-	if (!error) {
-		snprintf(text, sizeof(text), "10.77.0.%u", host->number);
-		inet_pton(AF_INET, text, &ipv4);
-		error = add_address(sock, AF_INET, &ipv4, sizeof(ipv4), 24);
-	}
-	if (!error && host->tcp[1] >= 0) {
-		snprintf(text, sizeof(text), "fd77::%u", host->number);
-		inet_pton(AF_INET6, text, &ipv6);
-		error = add_address(sock, AF_INET6, &ipv6, sizeof(ipv6), 64);
-	}
+	if (!error)
+		error = set_up_family(sock, lab, host, AF_INET);
+	if (!error)
+		error = add_group_route(sock);
+	/* Where there is IPv6. */
+	if (!error && host->tcp[1] >= 0)
+		error = set_up_family(sock, lab, host, AF_INET6);
 	if (error)
 		complain(lab->name, "cannot set up the network of %s: %s", host->name,
 			 nl_geterror(error));

@@ -8,7 +8,7 @@
  * written at once. The devices offer no offloads: every frame is one that could stand on a wire, with its checksums, so
  * that what is damaged stays so.
  *
- * Address resolution (ARP, and IPv6's neighbour and listener discovery) is spared: its timeouts of a second would hide what
+ * What finds neighbours and members of groups (ARP, IGMP, IPv6's neighbour and listener discovery) is spared: its timeouts of a second would hide what
  * the trouble does to everything else, and what hosts say of their own accord would spoil the repeating by seed.
  */
 #include <errno.h>
@@ -244,6 +244,8 @@ static bool is_discovery(const unsigned char *data, size_t size)
 
 	if (type == ETHERTYPE_ARP)
 		return true;
+	if (type == ETHERTYPE_IP)
+		return size > sizeof(*ether) + 9 && ip[9] == IPPROTO_IGMP;
 	if (type != ETHERTYPE_IPV6 || size < sizeof(*ether) + sizeof(struct ip6_hdr) + 9)
 		return false;
 	next = ip[6];

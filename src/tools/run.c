@@ -181,6 +181,8 @@ int run_program(const char *name, char **argv, bool unserved)
 	status = examine(name, argv[0], &program, &libs, &preload);
 	if (status && !(unserved && status == STATUS_CANNOT_RUN))
 		return status;
+	if (status)
+		complain(name, "%s is started all the same, and sees no device", argv[0]);
 	if (!sees_a_device(name, &libs))
 		return STATUS_FAILED;
 	settings_warn(name);

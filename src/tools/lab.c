@@ -207,6 +207,31 @@ static int wait_for(pid_t init, const sigset_t *set)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : LAB_FAILED;
 }
 
+/* Starts the lab, and waits until it has ended. */
+static int run_lab(struct lab *lab)
+{
+	sigset_t set = block_signals(lab);
+	int alive[2], status;
+	pid_t init;
+
+	if (pipe2(alive, O_CLOEXEC)) {
+		complain(lab->name, "cannot make a pipe: %s", strerror(errno));
+		return LAB_FAILED;
+	}
+	init = namespaces_fork(lab);
+	if (init < 0)
+		return LAB_FAILED;
+	if (!init) {
+		close(alive[1]);
+		lab->alive = alive[0];
+		status = hosts_run(lab);
+		fflush(stdout);
+		_exit(status);
+	}
+	close(alive[0]);
+	return wait_for(init, &set);
+}
+
 int cmd_lab(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
@@ -223,31 +248,13 @@ int cmd_lab(int argc, char **argv)
 					  .doc = doc,
 					  .children = children };
 	struct lab lab = { .name = argv[0], .mtu = LAB_DEFAULT_MTU };
-	int alive[2], status;
-	sigset_t set;
-	pid_t init;
+	int status;
 
 	argp_err_exit_status = LAB_FAILED;
-	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &lab) || !settings_check(lab.name))
+	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &lab))
 		return LAB_FAILED;
 	trouble_complete(&lab.trouble);
-
-	set = block_signals(&lab);
-	if (!namespaces_prepare(&lab))
-		return LAB_FAILED;
-	if (pipe2(alive, O_CLOEXEC) || (init = fork()) < 0) {
-		complain(lab.name, "cannot start: %s", strerror(errno));
-		return LAB_FAILED;
-	}
-	if (!init) {
-		close(alive[1]);
-		lab.alive = alive[0];
-		status = hosts_run(&lab);
-		fflush(stdout);
-		_exit(status);
-	}
-	close(alive[0]);
-	status = wait_for(init, &set);
+	status = settings_check(lab.name) ? run_lab(&lab) : LAB_FAILED;
 	free(lab.hosts);
 	return status;
 }

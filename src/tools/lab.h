@@ -56,10 +56,11 @@ struct lab {
 	int alive;	   /* a pipe that hangs up when the user's process has gone */
 };
 
-/* lab_namespaces.c. All return false after one line on stderr. */
+/* lab_namespaces.c. These return -1 or false after one line on stderr. */
 
-/* In the user's process: what an ordinary user needs, and a PID namespace for the child that is forked next. */
-bool namespaces_prepare(struct lab *lab);
+/* In the user's process: forks init, in a PID namespace of its own; both are in a user namespace if an ordinary user needs
+ * one. */
+pid_t namespaces_fork(struct lab *lab);
 
 /* In init. */
 bool namespaces_enter(const struct lab *lab);

@@ -105,14 +105,18 @@ static bool enter_user_namespace(struct lab *lab)
 	return true;
 }
 
-bool namespaces_prepare(struct lab *lab)
+pid_t namespaces_fork(struct lab *lab)
 {
+	pid_t pid;
+
 	lab->unprivileged = !privileged();
 	if (lab->unprivileged && !enter_user_namespace(lab))
-		return false;
-	if (unshare(CLONE_NEWPID))
-		return refused(lab, "cannot make namespaces", errno);
-	return true;
+		return -1;
+	/* By unshare() all our children to come would belong to that namespace as well, and there are none after init. */
+	pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, NULL);
+	if (pid < 0)
+		refused(lab, "cannot make a PID namespace", errno);
+	return pid;
 }
 
 static bool mount_over(const struct lab *lab, const char *type, const char *path,
@@ -154,7 +158,7 @@ static bool name_hosts(const struct lab *lab)
 bool namespaces_enter(const struct lab *lab)
 {
 	if (unshare(CLONE_NEWNS | CLONE_NEWNET))
-		return refused(lab, "cannot make namespaces", errno);
+		return refused(lab, "cannot make namespaces of mounts and networks", errno);
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) {
 		complain(lab->name, "cannot keep the lab's mounts apart: %s", strerror(errno));
 		return false;

@@ -18,10 +18,8 @@ static const struct command {
 	const char *argv0;
 	int (*main)(int argc, char **argv);
 } commands[] = {
-	{ "run", "uroce run", cmd_run },
-	{ "lab", "uroce lab", cmd_lab },
-	{ "env", "uroce env", cmd_env },
-	{ "info", "uroce info", cmd_info },
+	{ "run", "uroce run", cmd_run },	  { "lab", "uroce lab", cmd_lab },
+	{ "env", "uroce env", cmd_env },	  { "info", "uroce info", cmd_info },
 	{ "doctor", "uroce doctor", cmd_doctor },
 };
 

@@ -194,20 +194,23 @@ mtu_is_the_interfaces() {
 	same mtu 'host1: 9000' "$(cat out)"
 }
 
+# The order is left out: a frame that is held back goes on after 5 ms, whoever has had a turn by then.
 seed_repeats() {
 	needs --loss=0
 	set -- --loss=10 --duplicate=10 --reorder=10 --corrupt=10
 	datagrams 200 500 10.77.0.1 nocheck --seed=6 "$@"
-	sed '$d' out >first
+	sort out | grep -v received >first
 	datagrams 200 500 10.77.0.1 nocheck --seed=6 "$@"
-	sed '$d' out | diff first - || fail "the same seed, and something else arrived"
+	sort out | grep -v received >again
+	diff first again || fail "the same seed, and something else arrived"
 	datagrams 200 500 10.77.0.1 nocheck --seed=7 "$@"
-	sed '$d' out | cmp -s first - && fail "another seed, and the same arrived"
+	sort out | grep -v received | cmp -s first - && fail "another seed, and the same arrived"
 	# A seed that was not asked for is told.
 	datagrams 200 500 10.77.0.1 nocheck "$@"
-	sed '$d' out >first
+	sort out | grep -v received >first
 	datagrams 200 500 10.77.0.1 nocheck --seed="$(sed -n 's/.*(--seed=\(.*\))/\1/p' err)" "$@"
-	sed '$d' out | diff first - || fail "the seed that was told repeats nothing"
+	sort out | grep -v received >again
+	diff first again || fail "the seed that was told repeats nothing"
 }
 
 status_is_that_of_the_first_failure() {

@@ -18,9 +18,11 @@ static const struct command {
 	const char *argv0;
 	int (*main)(int argc, char **argv);
 } commands[] = {
-	{ "run", "uroce run", cmd_run },	  { "lab", "uroce lab", cmd_lab },
-	{ "env", "uroce env", cmd_env },	  { "info", "uroce info", cmd_info },
-	{ "doctor", "uroce doctor", cmd_doctor },
+	{ .name = "run", .argv0 = "uroce run", .main = cmd_run },
+	{ .name = "lab", .argv0 = "uroce lab", .main = cmd_lab },
+	{ .name = "env", .argv0 = "uroce env", .main = cmd_env },
+	{ .name = "info", .argv0 = "uroce info", .main = cmd_info },
+	{ .name = "doctor", .argv0 = "uroce doctor", .main = cmd_doctor },
 };
 
 static const char doc[] =

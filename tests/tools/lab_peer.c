@@ -3,8 +3,9 @@
  * Two ends of a link, for the tests of `uroce lab`. Hosts share the file system, so that they agree by files in the
  * working directory, and nothing but the datagrams is on the link.
  *
- *	lab_peer receive	UDP datagrams until the sender has finished and none has come for a while. A line for each:
- *				its number, "bad" if its content is; then one line of sums, delays in ms
+ *	lab_peer receive ENOUGH	UDP datagrams until the sender has finished and none has come for a while, which is longer
+ *				while there are not enough. A line for each: its number, "bad" if its content is; then
+ *				one line of sums, delays in ms
  *	lab_peer send ADDRESS COUNT SIZE [nocheck]
  *				so many datagrams, without a checksum if told
  *	lab_peer listen		accepts one TCP connection on IPv6 or IPv4
@@ -81,7 +82,7 @@ static int make_socket(const char *address, int type)
 	return fd;
 }
 
-static void receive_all(void)
+static void receive_all(unsigned enough)
 {
 	static union {
 		struct datagram datagram;
@@ -105,9 +106,10 @@ static void receive_all(void)
 	for (;;) {
 		bool finished = !access(FINISH, F_OK), wrong = false;
 		ssize_t size;
+		int patience = received < enough ? 2000 : 100;
 		uint64_t took;
 
-		if (poll(&pollfd, 1, finished ? 300 : 10) <= 0) {
+		if (poll(&pollfd, 1, finished ? patience : 10) <= 0) {
 			if (finished)
 				break;
 			continue;
@@ -155,8 +157,8 @@ static void send_all(const char *address, uint32_t count, size_t size, bool chec
 
 int main(int argc, char **argv)
 {
-	if (argc == 2 && !strcmp(argv[1], "receive")) {
-		receive_all();
+	if (argc == 3 && !strcmp(argv[1], "receive")) {
+		receive_all((unsigned)atoi(argv[2]));
 	} else if (argc >= 5 && !strcmp(argv[1], "send")) {
 		send_all(argv[2], (uint32_t)atoi(argv[3]), (size_t)atoi(argv[4]), argc == 5);
 	} else if (argc == 2 && !strcmp(argv[1], "listen")) {

@@ -35,6 +35,7 @@ struct host {
 	int netns;
 	int tap;    /* -1 without the switch */
 	int tcp[2]; /* its tables of TCP sockets, IPv4 and IPv6; -1 where there is no IPv6 */
+	int counts; /* its interfaces' counts */
 };
 
 struct lab {
@@ -73,6 +74,9 @@ bool network_make(struct lab *lab);
 
 /* The number of the host with this Ethernet address, 0 if it is none's. */
 unsigned network_number_of(const unsigned char *address);
+
+/* How many frames of the host's the switch was too slow for. */
+uint64_t network_overruns(const struct host *host);
 
 /* lab_switch.c. What has happened to frames; written by the switch, read by init when the commands have ended. */
 struct switch_counts {

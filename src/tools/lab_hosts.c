@@ -323,9 +323,12 @@ static void report(const struct run *run)
 {
 	const struct trouble *trouble = &run->lab->trouble;
 	const struct switch_counts *counts = run->counts;
+	uint64_t overruns = 0;
 
 	if (!trouble->asked || !counts)
 		return;
+	for (unsigned i = 0; i < run->lab->count; i++)
+		overruns += network_overruns(&run->lab->hosts[i]);
 	fprintf(stderr,
 		"%s: %" PRIu64 " frames delivered, %" PRIu64 " lost, %" PRIu64
 		" duplicated, %" PRIu64 " corrupted, %" PRIu64 " reordered",
@@ -333,6 +336,8 @@ static void report(const struct run *run)
 		counts->corrupted, counts->reordered);
 	if (trouble->rate)
 		fprintf(stderr, ", %" PRIu64 " too many for the queue", counts->overflowed);
+	if (overruns)
+		fprintf(stderr, ", %" PRIu64 " too many for the switch", overruns);
 	if (counts->unkept)
 		fprintf(stderr, ", %" PRIu64 " too many for the memory", counts->unkept);
 	fprintf(stderr, " (--seed=%" PRIu64 ")\n", trouble->seed);

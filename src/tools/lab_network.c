@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
 #include <netlink/route/addr.h>
@@ -33,7 +34,7 @@
 #define INTERFACE "eth0"
 #define BRIDGE	  "lab"
 
-/* Frames that a TAP device keeps until the switch reads them; more than senders have under way. */
+/* Frames that a TAP device keeps until the switch reads them. It makes no sender wait: what is more is lost. */
 enum { TAP_QUEUE = 10000 };
 
 static const unsigned char address_start[] = { 0x02, 'u', 'r', 'o', 'c' };
@@ -95,7 +96,8 @@ static bool make_namespace(const struct lab *lab, struct host *host)
 	host->netns = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
 	host->tcp[0] = open("/proc/thread-self/net/tcp", O_RDONLY | O_CLOEXEC);
 	host->tcp[1] = open("/proc/thread-self/net/tcp6", O_RDONLY | O_CLOEXEC);
-	if (host->netns < 0 || host->tcp[0] < 0) {
+	host->counts = open("/proc/thread-self/net/dev", O_RDONLY | O_CLOEXEC);
+	if (host->netns < 0 || host->tcp[0] < 0 || host->counts < 0) {
 		complain(lab->name, "/proc/thread-self: %s", strerror(errno));
 		return false;
 	}
@@ -326,4 +328,20 @@ bool network_make(struct lab *lab)
 	nl_socket_free(sock);
 	close(own);
 	return made;
+}
+
+uint64_t network_overruns(const struct host *host)
+{
+	static const char before[] = INTERFACE ":";
+	char text[4096], *at;
+	uint64_t dropped = 0;
+	ssize_t size = pread(host->counts, text, sizeof(text) - 1, 0);
+
+	text[size > 0 ? size : 0] = '\0';
+	at = strstr(text, before);
+	/* Eight columns of what was received; sent bytes, frames, errors, dropped. */
+	if (at)
+		sscanf(at + sizeof(before) - 1,
+		       "%*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %" SCNu64, &dropped);
+	return dropped;
 }

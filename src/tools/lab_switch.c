@@ -380,6 +380,10 @@ void switch_run(const struct lab *lab, struct switch_counts *counts)
 		}
 		ready = epoll_pwait2(epoll, events, LAB_MAX_HOSTS, sw.heap_used ? &timeout : NULL,
 				     NULL);
+		if (ready < 0 && errno != EINTR) {
+			complain(lab->name, "the switch cannot wait: %s", strerror(errno));
+			_exit(LAB_FAILED);
+		}
 		sw.now = clock_ns();
 		run_due(&sw);
 		for (int i = 0; i < ready; i++)

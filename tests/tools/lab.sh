@@ -3,12 +3,14 @@
 . "$(dirname "$0")/common.sh"
 
 peer=$HERE/lab_peer
-lab="timeout 100 $uroce lab"
+lab() {
+	timeout 100 "$uroce" lab "$@"
+}
 
 # needs OPTIONS: skips the test where this machine makes no hosts of this kind.
 needs() {
 	found=0
-	$lab 1 "$@" -- true 2>needs || found=$?
+	lab 1 "$@" -- true 2>needs || found=$?
 	[ $found = 125 ] && skip "$(cat needs)"
 	same "status of a lab that does nothing" 0 $found
 }
@@ -20,7 +22,7 @@ datagrams() {
 	shift 3
 	[ "${1-}" = nocheck ] && check=$1 && shift
 	rm -f ready1 finished
-	status 0 $lab 2 --wait=0 --raw "$@" -- "$peer" receive "${enough-$count}" :: sh -c "
+	status 0 lab 2 --wait=0 --raw "$@" -- "$peer" receive "${enough-$count}" :: sh -c "
 		until [ -e ready1 ]; do sleep 0.01; done
 		exec '$peer' send $address $count $size $check"
 	tail -n 1 out
@@ -38,7 +40,7 @@ hosts_reach_each_other() {
 	for address in 10.77.0.1 fd77::1 host1; do
 		datagrams 50 1000 $address
 		same "datagrams to $address" "50 0 0" "$received $bad $late"
-		status 0 $lab 2 -- "$peer" listen :: "$peer" connect $address
+		status 0 lab 2 -- "$peer" listen :: "$peer" connect $address
 	done
 }
 
@@ -47,7 +49,7 @@ hosts_reach_each_other_over_the_switch() {
 	for address in 10.77.0.1 fd77::1 host1; do
 		datagrams 50 1000 $address --loss=0
 		same "datagrams to $address" "50 0 0" "$received $bad $late"
-		status 0 $lab 2 --loss=0 -- "$peer" listen :: "$peer" connect $address
+		status 0 lab 2 --loss=0 -- "$peer" listen :: "$peer" connect $address
 	done
 }
 
@@ -56,7 +58,7 @@ broadcasts_reach_all_hosts() {
 	for link in --wait=0 --loss=0; do
 		for to in 10.77.0.255 ff02::1%eth0 239.7.7.7; do
 			rm -f ready* finished
-			status 0 $lab 3 --wait=0 $link --raw -- sh -c "'$peer' receive 20 >received\$UROCE_LAB_HOST" :: \
+			status 0 lab 3 --wait=0 $link --raw -- sh -c "'$peer' receive 20 >received\$UROCE_LAB_HOST" :: \
 				sh -c "'$peer' receive 20 >received\$UROCE_LAB_HOST" :: sh -c "
 				until [ -e ready1 ] && [ -e ready2 ]; do sleep 0.01; done
 				exec '$peer' send $to 20 100"
@@ -70,7 +72,7 @@ broadcasts_reach_all_hosts() {
 
 each_host_is_its_own() {
 	needs
-	status 0 $lab 3 -- sh -c 'echo $(hostname) $UROCE_LAB_HOST $UROCE_LAB_HOSTS $UROCE_LAB_IPV4 $UROCE_LAB_IPV6 \
+	status 0 lab 3 -- sh -c 'echo $(hostname) $UROCE_LAB_HOST $UROCE_LAB_HOSTS $UROCE_LAB_IPV4 $UROCE_LAB_IPV6 \
 		$UROCE_LAB_PEER; test ! -e /dev/shm/mark; echo >/dev/shm/mark; echo >/dev/shm/mark-$UROCE_LAB_HOST
 		cd /dev/shm; ls -d mark*'
 	sort out >sorted
@@ -91,7 +93,7 @@ each_host_is_its_own() {
 
 programs_see_the_device() {
 	needs
-	status 0 $lab 2 --profile=rxe -- sh -c "'$HERE/client'; echo \$UROCE_PROFILE"
+	status 0 lab 2 --profile=rxe -- sh -c "'$HERE/client'; echo \$UROCE_PROFILE"
 	sort out >sorted
 	cat >expected <<-END
 		host1: $library
@@ -100,7 +102,7 @@ programs_see_the_device() {
 		host2: rxe
 	END
 	diff expected sorted
-	status 0 $lab 2 -- ibv_devinfo -v
+	status 0 lab 2 -- ibv_devinfo -v
 	for i in 1 2; do
 		grep -q "^host$i:.*GID.*::ffff:10.77.0.$i" out || fail "$(cat out)"
 	done
@@ -109,7 +111,7 @@ programs_see_the_device() {
 
 commands_are_of_one_host_each() {
 	needs
-	status 0 $lab 4 -- echo a :: echo b -- c :: echo '$x'
+	status 0 lab 4 -- echo a :: echo b -- c :: echo '$x'
 	sort out >sorted
 	printf '%s\n' 'host1: a' 'host2: b -- c' 'host3: $x' 'host4: $x' | diff - sorted
 }
@@ -194,7 +196,7 @@ mtu_is_the_interfaces() {
 	needs --loss=0
 	datagrams 10 8900 10.77.0.1 --loss=0 --mtu=9000
 	same received 10 "$received"
-	status 0 $lab 1 --mtu=9000 -- cat /sys/class/net/eth0/mtu
+	status 0 lab 1 --mtu=9000 -- cat /sys/class/net/eth0/mtu
 	same mtu 'host1: 9000' "$(cat out)"
 }
 
@@ -219,18 +221,18 @@ seed_repeats() {
 
 status_is_that_of_the_first_failure() {
 	needs
-	status 0 $lab 3 -- true
-	status 7 $lab 3 -- sleep 60 :: sh -c 'exit 7' :: sleep 60
+	status 0 lab 3 -- true
+	status 7 lab 3 -- sleep 60 :: sh -c 'exit 7' :: sleep 60
 	grep -q 'host2: sh failed with status 7' err || fail "$(cat err)"
-	status 137 $lab 2 -- sleep 60 :: sh -c 'kill -KILL $$'
+	status 137 lab 2 -- sleep 60 :: sh -c 'kill -KILL $$'
 	grep -q 'host2: sh was ended by signal 9' err || fail "$(cat err)"
-	status 127 $lab 2 -- no-such-program
-	status 126 $lab 2 -- /etc/passwd
+	status 127 lab 2 -- no-such-program
+	status 126 lab 2 -- /etc/passwd
 }
 
 others_are_ended_kindly_then_by_force() {
 	needs
-	status 3 $lab 3 --wait=0 -- sh -c 'trap "echo bye; exit" TERM; echo >kind; while :; do sleep 0.1; done' :: \
+	status 3 lab 3 --wait=0 -- sh -c 'trap "echo bye; exit" TERM; echo >kind; while :; do sleep 0.1; done' :: \
 		sh -c 'trap "" TERM; echo >stubborn; while :; do sleep 0.1; done' :: \
 		sh -c 'until [ -e kind ] && [ -e stubborn ]; do sleep 0.01; done; exit 3'
 	same output 'host1: bye' "$(cat out)"
@@ -238,36 +240,36 @@ others_are_ended_kindly_then_by_force() {
 
 services_are_ended_after_the_others() {
 	needs
-	status 0 $lab 3 --services=1 --wait=0 -- sh -c 'trap "echo bye; exit 9" TERM; echo >up; while :; do sleep 0.1; done' :: \
+	status 0 lab 3 --services=1 --wait=0 -- sh -c 'trap "echo bye; exit 9" TERM; echo >up; while :; do sleep 0.1; done' :: \
 		sh -c 'until [ -e up ]; do sleep 0.01; done' :: echo done
 	printf '%s\n' 'host3: done' 'host1: bye' | diff - out
-	status 4 $lab 2 --services=1 --wait=0 -- sh -c 'exit 4' :: sleep 60
+	status 4 lab 2 --services=1 --wait=0 -- sh -c 'exit 4' :: sleep 60
 }
 
 next_host_waits_for_the_listener() {
 	needs
-	status 0 $lab 3 --wait=listen -- sh -c "sleep 0.3; exec '$peer' listen" :: "$peer" connect host1 :: true
-	status 0 $lab 2 -- sh -c "sleep 0.3; exec '$peer' listen" :: "$peer" connect host1
-	status 3 $lab 2 --wait=0 -- sh -c "sleep 60; exec '$peer' listen" :: "$peer" connect host1
-	status 0 $lab 2 --wait=300ms -- sh -c 'date +%s%N >first; sleep 1' :: sh -c 'date +%s%N >second'
+	status 0 lab 3 --wait=listen -- sh -c "sleep 0.3; exec '$peer' listen" :: "$peer" connect host1 :: true
+	status 0 lab 2 -- sh -c "sleep 0.3; exec '$peer' listen" :: "$peer" connect host1
+	status 3 lab 2 --wait=0 -- sh -c "sleep 60; exec '$peer' listen" :: "$peer" connect host1
+	status 0 lab 2 --wait=300ms -- sh -c 'date +%s%N >first; sleep 1' :: sh -c 'date +%s%N >second'
 	[ $(($(cat second) - $(cat first))) -ge 200000000 ] || fail "not 300 ms apart"
 }
 
 output_has_the_hosts_name() {
 	needs
-	status 0 $lab 1 -- sh -c 'printf "a\nb\n\nc"; printf "d\n" >&2; seq 100000 | tr -d "\n" >&2'
+	status 0 lab 1 -- sh -c 'printf "a\nb\n\nc"; printf "d\n" >&2; seq 100000 | tr -d "\n" >&2'
 	printf 'host1: %s\n' a b '' c | diff - out
 	{ echo 'host1: d'; echo "host1: $(seq 100000 | tr -d '\n')"; } | cmp - err
-	status 0 $lab 1 --raw -- printf a
+	status 0 lab 1 --raw -- printf a
 	same output a "$(cat out)"
 }
 
 input_is_one_hosts() {
 	needs
 	echo word >in
-	$lab 3 --input=2 -- sh -c 'cat; :' <in >out
+	lab 3 --input=2 -- sh -c 'cat; :' <in >out
 	same output 'host2: word' "$(cat out)"
-	$lab 2 -- cat <in >out
+	lab 2 -- cat <in >out
 	same output '' "$(cat out)"
 }
 

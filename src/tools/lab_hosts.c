@@ -353,7 +353,7 @@ static bool set_up(struct run *run)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (poll(&alive, 1, 0))
 		return false;
-	prctl(PR_SET_NAME, "uroce lab init");
+	prctl(PR_SET_NAME, "lab init");
 
 	sigemptyset(&wanted);
 	sigaddset(&wanted, SIGCHLD);

@@ -365,7 +365,7 @@ void switch_run(const struct lab *lab, struct switch_counts *counts)
 
 	/* Waits end when they are to, and not up to 50 us later. */
 	prctl(PR_SET_TIMERSLACK, 1);
-	prctl(PR_SET_NAME, "uroce lab switch");
+	prctl(PR_SET_NAME, "lab switch");
 	if (epoll < 0 || !set_up(&sw, epoll)) {
 		complain(lab->name, "the switch cannot start: %s", strerror(errno));
 		_exit(LAB_FAILED);

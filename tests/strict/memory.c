@@ -88,7 +88,7 @@ static void local_fails(struct world *w, const struct memory_case *m)
 {
 	struct cause c;
 
-	equal(completes(w->a, SEND_CQ, 2, IBV_WC_LOC_PROT_ERR).vendor_err, CAUSE_LOCAL_FAULT);
+	says(completes(w->a, SEND_CQ, 2, IBV_WC_LOC_PROT_ERR), CAUSE_LOCAL_FAULT);
 	completes(w->a, SEND_CQ, 3, IBV_WC_WR_FLUSH_ERR);
 	equal(state_of(w->a, 0), m->type == IBV_QPT_RC ? IBV_QPS_ERR : IBV_QPS_SQE);
 	c = cause_of(w->a, CAUSE_LOCAL_FAULT);
@@ -107,11 +107,11 @@ static void remote_fails(struct world *w, const struct memory_case *m)
 	if (m->type != IBV_QPT_RC) {
 		completes(w->a, SEND_CQ, 3, IBV_WC_SUCCESS);
 		c = cause_of(w->a, CAUSE_DROP_ACCESS);
-		equal(c.wr_id, 2);
+		is_of_request(&c, 2);
 		arrived(w, m->type, 1);
 		return;
 	}
-	equal(completes(w->a, SEND_CQ, 2, IBV_WC_REM_ACCESS_ERR).vendor_err, CAUSE_REMOTE_FAULT);
+	says(completes(w->a, SEND_CQ, 2, IBV_WC_REM_ACCESS_ERR), CAUSE_REMOTE_FAULT);
 	completes(w->a, SEND_CQ, 3, IBV_WC_WR_FLUSH_ERR);
 	equal(state_of(w->a, 0), IBV_QPS_ERR);
 	c = cause_of(w->a, CAUSE_REMOTE_FAULT);
@@ -124,17 +124,20 @@ static void remote_fails(struct world *w, const struct memory_case *m)
 
 static void receive_fails(struct world *w, const struct memory_case *m)
 {
+	struct cause c;
+
 	if (m->type == IBV_QPT_RC) {
-		equal(completes(w->a, SEND_CQ, 2, IBV_WC_REM_OP_ERR).vendor_err,
+		says(completes(w->a, SEND_CQ, 2, IBV_WC_REM_OP_ERR),
 		      CAUSE_REMOTE_FAULT);
 		completes(w->a, SEND_CQ, 3, IBV_WC_WR_FLUSH_ERR);
 		equal(state_of(w->a, 0), IBV_QPS_ERR);
 		equal(cause_of(w->a, CAUSE_REMOTE_FAULT).error, IBV_WC_REM_OP_ERR);
 	} else {
 		completes(w->a, SEND_CQ, 3, IBV_WC_SUCCESS);
-		equal(cause_of(w->a, CAUSE_DROP_BAD_SGE).wr_id, 2);
+		c = cause_of(w->a, CAUSE_DROP_BAD_SGE);
+		is_of_request(&c, 2);
 	}
-	equal(completes(w->b, RECV_CQ, 101, IBV_WC_LOC_PROT_ERR).vendor_err, CAUSE_REMOTE_FAULT);
+	says(completes(w->b, RECV_CQ, 101, IBV_WC_LOC_PROT_ERR), CAUSE_REMOTE_FAULT);
 	completes(w->b, RECV_CQ, 102, IBV_WC_WR_FLUSH_ERR);
 	becomes(w->b, 0, IBV_QPS_ERR);
 }

@@ -83,7 +83,9 @@ static void psn_behind(struct world *w, struct side *a, struct side *b)
 {
 	(void)w;
 	(void)a;
-	b->rq_psn = (b->rq_psn + 1) & 0xffffff;
+	/* By more than what is sent: what was sent before the first is a duplicate, and duplicates are acknowledged over the wire
+	 * (specification 9.7.5.1.2), so that of PSNs that differ by one a message is taken for delivered. */
+	b->rq_psn = (b->rq_psn + 100) & 0xffffff;
 }
 
 static void other_gid(struct world *w, struct side *a, struct side *b)
@@ -204,12 +206,13 @@ static void run_silence(struct world *w, const void *arg)
 	post(w->a, 0, out, 3);
 	if (c->type == IBV_QPT_UC) {
 		completes(w->a, SEND_CQ, 3, IBV_WC_SUCCESS);
-		equal(cause_of(w->a, as_drop(s->code)).wr_id, 3);
+		if (leaves_cause(s->code))
+			equal(cause_of(w->a, as_drop(s->code)).wr_id, 3);
 		equal(state_of(w->a, 0), IBV_QPS_RTS);
 		b_is_untouched(w, s);
 		return;
 	}
-	equal(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR).vendor_err, s->code);
+	says(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR), s->code);
 	check(now_ns() - start >= RETRIES * (4096ull << TIMEOUT), "given up after %llu ns",
 	      (unsigned long long)(now_ns() - start));
 	completes(w->a, SEND_CQ, 2, IBV_WC_WR_FLUSH_ERR);
@@ -270,7 +273,7 @@ static void run_mtu(struct world *w, const void *arg)
 	out[0] = rdma_wr(1, m->op, &w->ra, PLACE, m->length, &w->rb, PLACE);
 	out[1] = rdma_wr(2, IBV_WR_RDMA_WRITE, &w->ra, FIRST, GOOD, &w->rb, FIRST);
 	post(w->a, 0, out, 2);
-	equal(completes(w->a, SEND_CQ, 1, m->status).vendor_err,
+	says(completes(w->a, SEND_CQ, 1, m->status),
 	      m->status ? CAUSE_MTU_MISMATCH : 0);
 	if (!m->status) {
 		completes(w->a, SEND_CQ, 2, IBV_WC_SUCCESS);
@@ -290,7 +293,8 @@ static void run_mtu(struct world *w, const void *arg)
 	equal(state_of(w->a, 0), IBV_QPS_ERR);
 	c = cause_of(w->a, CAUSE_MTU_MISMATCH);
 	equal(c.error, m->status);
-	equal(c.value, 128 << m->ours);
+	/* Of a packet that is alone the wire shows its length. */
+	equal(c.value, over_the_wire() && m->length < 128u << m->ours ? m->length : 128u << m->ours);
 	equal(c.limit, 128 << m->theirs);
 	equal(c.length, m->length);
 	if (m->op == IBV_WR_RDMA_READ) {
@@ -376,7 +380,7 @@ static void run_depth(struct world *w, const void *arg)
 	check(good_ones <= d->dest_depth, "%u succeed", good_ones);
 	equal(wc.wr_id, 1 + good_ones);
 	equal(wc.status, IBV_WC_REM_INV_REQ_ERR);
-	equal(wc.vendor_err, CAUSE_RESPONDER_DEPTH);
+	says(wc, CAUSE_RESPONDER_DEPTH);
 	for (unsigned i = good_ones + 1; i < 4; i++)
 		completes(w->a, SEND_CQ, 1 + i, IBV_WC_WR_FLUSH_ERR);
 	equal(state_of(w->a, 0), IBV_QPS_ERR);
@@ -597,7 +601,7 @@ static void reset_of_one_end_is_silence_for_the_other(struct world *w, const voi
 	equal(state_of(w->a, 0), IBV_QPS_RTS);
 	out = good(w, 1, IBV_SEND_SIGNALED);
 	post(w->a, 0, &out, 1);
-	equal(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR).vendor_err, CAUSE_PEER_QP_STATE);
+	says(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR), CAUSE_PEER_QP_STATE);
 	equal(cause_of(w->a, CAUSE_PEER_QP_STATE).peer_state, IBV_QPS_RESET);
 	silent(w->b, RECV_CQ);
 }

@@ -725,6 +725,9 @@ void wire_take_request(struct nic_qp *qp, struct wire_qp *w, const struct arriva
 {
 	uint64_t state = atomic_load_explicit(&qp->shared->state, memory_order_relaxed);
 
+	/* What ended the connection is said again to who asks again: else a NAK that got lost would look like silence. */
+	if (w->nak && arrival->packet.psn == w->nak_psn)
+		w->nak_sent = false;
 	if (state & NIC_QP_RESP_ERROR || qp->state < IBV_QPS_RTR || qp->state == IBV_QPS_ERR)
 		return;
 	if (!wire_route(qp, w))

@@ -65,10 +65,11 @@ static void connected_to_itself(struct world *w, struct side *a, struct side *b)
 	b->dest_qpn = w->b->qpn[0];
 }
 
-/* The bystander is connected to another QP than ours. */
+/* The bystander is connected to another QP than ours. Over the wire only PSNs tell the two apart. */
 static void to_one_who_has_another(struct world *w, struct side *a, struct side *b)
 {
 	(void)b;
+	a->sq_psn = (a->sq_psn - 1000) & 0xffffff;
 	a->dest_qpn = w->b->qpn[BYSTANDER];
 }
 
@@ -156,9 +157,16 @@ static enum cause_code as_drop(enum cause_code code)
 	}
 }
 
-/* B as it was before: its receives are there. */
+/* B as it was before: its receives are there. Packets of RC and UC say nothing of who sent them but an address (specification
+ * 9.2, 9.6.1): over the wire B takes what comes from A's for its own peer's, and answers that. */
 static void b_is_untouched(struct world *w, const struct silence *s)
 {
+	if (over_the_wire() && (s->spoil == not_connected_back || s->spoil == connected_to_itself)) {
+		for (unsigned i = 0; i < 2; i++) {
+			completes(w->b, RECV_CQ, 100 + i, IBV_WC_SUCCESS);
+			changes_to(w, w->b, INBOX + i * 0x1000, GOOD, w->a, FIRST);
+		}
+	}
 	silent(w->b, RECV_CQ);
 	if (s->odd != B_GOES)
 		equal(state_of(w->b, 0), s->b_state);
@@ -377,7 +385,10 @@ static void run_depth(struct world *w, const void *arg)
 	changes(w, w->a, PLACE, 32);
 	for (; good_ones < 4 && (wc = next_wc(w->a, SEND_CQ)).status == IBV_WC_SUCCESS; good_ones++)
 		equal(wc.wr_id, 1 + good_ones);
-	check(good_ones <= d->dest_depth, "%u succeed", good_ones);
+	/* Over the wire each may have been answered before the next one came. */
+	if (over_the_wire() && good_ones == 4)
+		return;
+	check(over_the_wire() || good_ones <= d->dest_depth, "%u succeed", good_ones);
 	equal(wc.wr_id, 1 + good_ones);
 	equal(wc.status, IBV_WC_REM_INV_REQ_ERR);
 	says(wc, CAUSE_RESPONDER_DEPTH);
@@ -610,13 +621,19 @@ static void reset_of_one_end_is_silence_for_the_other(struct world *w, const voi
  * later. */
 static void reset_ends_waiting_for_a_receiver(struct world *w, const void *arg)
 {
+	struct qp_want want = qp_default(IBV_QPT_RC), other = want;
+	struct side b = side_default(w->b, 0, IBV_QPT_RC, w->a, 0);
 	struct wr out;
 
 	(void)arg;
-	make_pair(w, IBV_QPT_RC);
+	b.min_rnr_timer = 0; /* 655 ms */
+	make_pair_with(w, &want, &other, NULL, &b);
 	out = good(w, 1, IBV_SEND_SIGNALED);
 	post(w->a, 0, &out, 1);
 	silent(w->a, SEND_CQ);
+	/* Packets on their way would still arrive. */
+	while (over_the_wire() && !counter_of(w->a, offsetof(struct device_counters, rnr_naks)))
+		pause_ms(1);
 	reset(w, w->a);
 	post_inbox(w, w->b, 0, 1);
 	silent(w->a, SEND_CQ);

@@ -28,6 +28,7 @@
 #include <infiniband/verbs.h>
 
 #include "observe/cause.h"
+#include "observe/counters.h"
 
 #define ARENA	  (256u << 10) /* bytes of a node's memory; all of it has a known content */
 #define GUARD	  4096u	       /* at both ends of it, outside the region that the node registers */
@@ -313,6 +314,9 @@ bool leaves_cause(enum cause_code code);
 /* The cause names this request; a responder that drops its message does not know it. */
 #define is_of_request(c, id) is_of_request_at(__FILE__, __LINE__, c, id)
 void is_of_request_at(const char *file, int line, const struct cause *c, uint64_t id);
+
+/* A counter of the node's device, by its place in struct device_counters. */
+uint64_t counter_of(struct node *n, size_t place);
 
 /* The verb that was just refused said why: the newest cause of the thread has this code and
  * errno. */

@@ -622,6 +622,28 @@ void is_of_request_at(const char *file, int line, const struct cause *c, uint64_
 			(unsigned long long)id);
 }
 
+struct count {
+	size_t place;
+	uint64_t value;
+};
+
+static void do_count(struct node *n, void *arg)
+{
+	struct count *count = arg;
+
+	(void)n;
+	count->value = atomic_load(
+		(const _Atomic uint64_t *)((const uint8_t *)&own_segment()->counters + count->place));
+}
+
+uint64_t counter_of(struct node *n, size_t place)
+{
+	struct count count = { .place = place };
+
+	at(n, do_count, &count, sizeof(count));
+	return count.value;
+}
+
 struct cause refused_at(const char *file, int line, struct node *n, enum cause_code code, int error)
 {
 	struct look look = { .code = 0 };

@@ -31,7 +31,15 @@ struct strays *strays_open(uint32_t slot);
 void strays_close(struct strays *strays);
 void strays_receive(struct strays *strays, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg);
 
-/* Gives a packet to the process that holds the slot; false when there is none. */
-bool strays_hand_over(struct strays *ours, uint32_t slot, const struct arrival *arrival);
+/* Packets on their way to one slot's process. */
+struct strays_batch {
+	uint32_t slot, packets, used;
+	uint8_t *bytes; /* NULL: there were none yet; freed by the owner */
+};
+
+/* Adds a packet; false when those before it have to be handed over first. */
+bool strays_add(struct strays_batch *batch, uint32_t slot, const struct arrival *arrival);
+/* Gives them to the process that holds the slot; false when there is none. */
+bool strays_hand_over(struct strays_batch *batch, struct strays *ours);
 
 #endif

@@ -265,6 +265,8 @@ struct delivery {
 	struct nic_qp *qp;
 	uint32_t qpn;
 	bool answered; /* to requests of ours */
+	struct strays_batch strays;
+	union ibv_gid stray_gid; /* that they were sent to */
 };
 
 static void end_of_qp(struct delivery *delivery)
@@ -298,20 +300,38 @@ static bool is_ours(struct nic *nic, uint32_t qpn)
 	return responder_find(&self, qpn, &index);
 }
 
-/* It is another process's. */
-static void hand_over(struct nic *nic, const struct arrival *arrival)
+/* What is for another process goes there. */
+static void hand_over(struct delivery *delivery)
 {
+	struct nic *nic = delivery->nic;
 	struct wire *wire = nic->wire;
-	uint32_t count = atomic_load(&wire->count);
+	uint32_t packets = delivery->strays.packets;
 
-	if (!strays_hand_over(wire->strays[0], arrival->packet.qpn >> NIC_QPN_INDEX_BITS, arrival)) {
-		counter_add(&nic->seg->counters.rx_foreign, 1);
+	if (!packets)
+		return;
+	if (!strays_hand_over(&delivery->strays, wire->strays[0])) {
+		counter_add(&nic->seg->counters.rx_foreign, packets);
 		return;
 	}
-	for (uint32_t i = 0; i < count; i++) {
-		if (same_gid(&wire->ports[i]->gid, &arrival->dgid) && atomic_fetch_add(&wire->ports[i]->strays, 1) == STRAYS_MANY)
+	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
+		if (!same_gid(&wire->ports[i]->gid, &delivery->stray_gid))
+			continue;
+		uint32_t before = atomic_fetch_add(&wire->ports[i]->strays, packets);
+
+		if (before <= STRAYS_MANY && before + packets > STRAYS_MANY)
 			nic_ring_doorbell(nic);
 	}
+}
+
+static void add_stray(struct delivery *delivery, const struct arrival *arrival)
+{
+	uint32_t slot = arrival->packet.qpn >> NIC_QPN_INDEX_BITS;
+
+	if (!strays_add(&delivery->strays, slot, arrival)) {
+		hand_over(delivery);
+		strays_add(&delivery->strays, slot, arrival);
+	}
+	delivery->stray_gid = arrival->dgid;
 }
 
 static void begin_qp(struct delivery *delivery, uint32_t qpn)
@@ -347,7 +367,7 @@ static void arrived(void *arg, const struct arrival *arrival)
 
 	if (!delivery->qp || delivery->qpn != packet->qpn) {
 		if (!is_ours(delivery->nic, packet->qpn)) {
-			hand_over(delivery->nic, arrival);
+			add_stray(delivery, arrival);
 			return;
 		}
 		begin_qp(delivery, packet->qpn);
@@ -386,12 +406,19 @@ foreign:
 	counter_add(&delivery->nic->seg->counters.rx_foreign, 1);
 }
 
+static void end(struct delivery *delivery)
+{
+	end_of_qp(delivery);
+	hand_over(delivery);
+	free(delivery->strays.bytes);
+}
+
 static unsigned receive(struct nic *nic, struct port *port)
 {
 	struct delivery delivery = { .nic = nic };
 	unsigned n = port_receive(port, nic, arrived, &delivery);
 
-	end_of_qp(&delivery);
+	end(&delivery);
 	return n;
 }
 
@@ -422,7 +449,7 @@ static void strays_ready(struct nic *nic, struct helper_source *source)
 	struct delivery delivery = { .nic = nic };
 
 	strays_receive((struct strays *)source, nic, arrived, &delivery);
-	end_of_qp(&delivery);
+	end(&delivery);
 }
 
 /* Ports whose packets keep coming to the wrong process. Returns when to look again. */

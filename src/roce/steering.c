@@ -88,13 +88,30 @@ static void set_filter(struct port *port, const struct places *places)
 	free(code);
 }
 
-/* Who asks, and what serves its own port meanwhile. */
+/* Who asks, and what it serves meanwhile. */
 struct asker {
 	int fd;
 	struct port *port;
 	struct nic *nic;
-	void (*serve)(struct nic *nic, struct helper_source *source);
+	const struct served *served;
+	unsigned count;
 };
+
+/* Waits until something has arrived; true if that was an answer, perhaps. */
+static bool wait_for_answer(const struct asker *asker, int ms)
+{
+	struct pollfd fds[1 + SERVED_MOST] = { { .fd = asker->fd, .events = POLLIN } };
+
+	for (unsigned i = 0; i < asker->count; i++)
+		fds[1 + i] = (struct pollfd){ .fd = asker->served[i].fd, .events = POLLIN };
+	if (poll(fds, 1 + asker->count, ms) <= 0)
+		return false;
+	for (unsigned i = 0; i < asker->count; i++) {
+		if (fds[1 + i].revents)
+			asker->served[i].source->ready(asker->nic, asker->served[i].source);
+	}
+	return fds[0].revents;
+}
 
 /* Who is at a place: its slots in *answer; false when nobody says. */
 static bool ask(const struct asker *asker, uint16_t place, struct question *answer)
@@ -108,14 +125,9 @@ static bool ask(const struct asker *asker, uint16_t place, struct question *answ
 		   to->any.sa_family == AF_INET ? sizeof(to->v4) : sizeof(to->v6)) < 0)
 		return false;
 	while ((now = nic_now()) < until) {
-		struct pollfd fds[] = { { .fd = asker->fd, .events = POLLIN }, { .fd = asker->port->fd, .events = POLLIN } };
-
-		if (poll(fds, 2, (int)((until - now) / 1000000u + 1)) <= 0)
-			continue;
-		if (fds[1].revents)
-			asker->serve(asker->nic, &asker->port->source);
 		/* An answer to an earlier question may still come. */
-		if (fds[0].revents && recv(asker->fd, answer, sizeof(*answer), MSG_DONTWAIT) == sizeof(*answer) &&
+		if (wait_for_answer(asker, (int)((until - now) / 1000000u + 1)) &&
+		    recv(asker->fd, answer, sizeof(*answer), MSG_DONTWAIT) == sizeof(*answer) &&
 		    answer->place == question.place && answer->slot_count && answer->slot_count <= NIC_OWN_SLOTS)
 			return true;
 	}
@@ -131,12 +143,12 @@ static bool is_known(const struct places *places, uint32_t slot)
 	return false;
 }
 
-void steering_renew(struct port *port, struct nic *nic, void (*serve)(struct nic *nic, struct helper_source *source))
+void steering_renew(struct port *port, struct nic *nic, const struct served *served, unsigned count)
 {
 	union port_address address = port->address;
 	struct places *places = calloc(1, sizeof(*places));
 	int fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), silent = 0;
-	struct asker asker = { .fd = fd, .port = port, .nic = nic, .serve = serve };
+	struct asker asker = { .fd = fd, .port = port, .nic = nic, .served = served, .count = count };
 
 	if (address.any.sa_family == AF_INET)
 		address.v4.sin_port = 0;

@@ -13,9 +13,17 @@
 
 #include "roce/port.h"
 
-/* Asks who is where, and gives the port a filter. Takes milliseconds where processes do not answer. serve is called when something
- * has arrived for us meanwhile, a question above all. */
-void steering_renew(struct port *port, struct nic *nic, void (*serve)(struct nic *nic, struct helper_source *source));
+/* What arrives meanwhile: its `ready` is called, as the helper would. */
+struct served {
+	struct helper_source *source;
+	int fd;
+};
+
+#define SERVED_MOST (NIC_OWN_SLOTS + 1)
+
+/* Asks who is where, and gives the port a filter. Takes milliseconds where processes do not answer; others' questions come to the
+ * port, and what is handed over to us would soon fill its sockets. */
+void steering_renew(struct port *port, struct nic *nic, const struct served *served, unsigned count);
 
 /* Whether a datagram is a question of somebody's steering_renew(); it is answered. */
 bool steering_answer(struct nic *nic, struct port *port, const uint8_t *bytes, size_t length, const union port_address *from);

@@ -81,6 +81,9 @@ static void set_polled(struct nic *nic, struct port *port)
 	if (!atomic_load(&nic->wire->helped))
 		set_events(nic, port, 0, EPOLL_CTL_MOD);
 	atomic_store(&nic->wire->used, true);
+	/* Whoever comes last tells the kernel who is there, before there is anything to steer. */
+	atomic_store(&port->strays, STRAYS_MANY + 1);
+	nic_ring_doorbell(nic);
 }
 
 static void strays_ready(struct nic *nic, struct helper_source *source);
@@ -452,6 +455,20 @@ static void strays_ready(struct nic *nic, struct helper_source *source)
 	end(&delivery);
 }
 
+static void renew_filter(struct nic *nic, struct port *port)
+{
+	struct served served[SERVED_MOST] = { { &port->source, port->fd } };
+	unsigned count = 1;
+
+	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++) {
+		struct strays *strays = nic->wire->strays[i];
+
+		if (strays)
+			served[count++] = (struct served){ &strays->source, strays->fd };
+	}
+	steering_renew(port, nic, served, count);
+}
+
 /* Ports whose packets keep coming to the wrong process. Returns when to look again. */
 static uint64_t renew_filters(struct nic *nic)
 {
@@ -467,7 +484,7 @@ static uint64_t renew_filters(struct nic *nic)
 			next = port->renew_after < next ? port->renew_after : next;
 			continue;
 		}
-		steering_renew(port, nic, port_ready);
+		renew_filter(nic, port);
 		port->renew_after = nic_now() + RENEW_PAUSE;
 		atomic_store(&port->strays, 0);
 	}

@@ -59,7 +59,8 @@ keep() {
 	[ "$(id -u)" = 0 ] || user=(--map-root-user)
 	unshare "${user[@]}" --net --pid --fork --kill-child -- "$0" boot "$image" "$dir" &
 	local holder=$!
-	trap 'kill -KILL $holder 2>/dev/null || :' EXIT
+	# shellcheck disable=SC2064 # now
+	trap "kill -KILL $holder 2>/dev/null || :" EXIT
 	echo $holder >"$dir/holder"
 	while kill -0 $holder 2>/dev/null && kill -0 "$owner" 2>/dev/null; do sleep 0.5; done
 }

@@ -111,6 +111,20 @@ static void make_request(struct walk *w)
 	};
 }
 
+/* The process is of this host, and takes messages by the wire only. */
+static enum transport_outcome take_wire(struct walk *w)
+{
+	uint64_t budget = 0;
+
+	attach_put(w->qp->nic, w->ts->peer);
+	w->ts->peer = NULL;
+	if (w->qp->type == IBV_QPT_UD)
+		return wire_transport.execute(w->qp, w->wqe, &budget, w->result);
+	w->qp->transport = &wire_transport;
+	w->qp->transport->connect(w->qp);
+	return walk_wait(w, 0);
+}
+
 /* The process that holds the destination QPN: into ts->peer. */
 static int reach(struct walk *w)
 {
@@ -120,6 +134,8 @@ static int reach(struct walk *w)
 	if (ts->peer)
 		return atomic_load(&ts->peer->dead) ? (int)walk_silence(w, CAUSE_PEER_DIED) : GO_ON;
 	ts->peer = attach_get(w->qp->nic, w->request.dest_qpn >> NIC_QPN_INDEX_BITS, 0, &why);
+	if (ts->peer && ts->peer->visitor.seg->hdr.wire_only)
+		return take_wire(w);
 	if (ts->peer) {
 		ts->attach_since = 0;
 		if (w->qp->type != IBV_QPT_UD)
@@ -349,8 +365,16 @@ static void connect_qp(struct nic_qp *qp)
 		return;
 	qp->ts->peer =
 		attach_get(qp->nic, qp->attr.dest_qp_num >> NIC_QPN_INDEX_BITS, ATTACH_WAIT, &why);
-	if (qp->ts->peer)
-		atomic_store(&qp->shared->peer_instance, qp->ts->peer->instance);
+	if (!qp->ts->peer)
+		return;
+	if (qp->ts->peer->visitor.seg->hdr.wire_only) {
+		attach_put(qp->nic, qp->ts->peer);
+		qp->ts->peer = NULL;
+		qp->transport = &wire_transport;
+		qp->transport->connect(qp);
+		return;
+	}
+	atomic_store(&qp->shared->peer_instance, qp->ts->peer->instance);
 }
 
 static void cancel(struct nic_qp *qp)

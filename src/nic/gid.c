@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -174,6 +175,20 @@ static struct candidate *read_candidates(const char *const *interfaces, unsigned
 	return candidates;
 }
 
+/* What an Ethernet has, if the interface does not say. */
+#define USUAL_MTU 1500
+
+static uint32_t mtu_of_interface(uint32_t ifindex)
+{
+	struct ifreq request = { 0 };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool known = fd >= 0 && if_indextoname(ifindex, request.ifr_name) && !ioctl(fd, SIOCGIFMTU, &request);
+
+	if (fd >= 0)
+		close(fd);
+	return known && request.ifr_mtu > 0 ? (uint32_t)request.ifr_mtu : USUAL_MTU;
+}
+
 int gid_table_read(struct gid_table *table, const char *const *interfaces)
 {
 	union ibv_gid route4 = gid_of_default_route(AF_INET),
@@ -192,6 +207,7 @@ int gid_table_read(struct gid_table *table, const char *const *interfaces)
 		table->ifindex[table->count++] = candidates[i].ifindex;
 	}
 	free(candidates);
+	table->interface_mtu = mtu_of_interface(table->ifindex[0]);
 	return 0;
 }
 

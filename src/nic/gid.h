@@ -21,6 +21,7 @@ struct gid_table {
 	uint32_t count;
 	union ibv_gid gids[GID_TABLE_LENGTH];
 	uint32_t ifindex[GID_TABLE_LENGTH]; /* the interface that has the address */
+	uint32_t interface_mtu; /* bytes; of the interface of the first entry */
 };
 
 /*

@@ -304,6 +304,7 @@ struct seg_header {
 	uint32_t pid;	   /* in the owner's PID namespace: for people */
 	uint32_t uid;
 	uint32_t key_mask; /* of memory keys, below NIC_MAX_MR */
+	uint32_t wire_only;  /* it takes no messages by shared memory: UROCE_TRANSPORT=roce */
 	uint32_t membarrier; /* the owner's membarrier(2) reaches others, and theirs the owner: see nic/visit.h */
 	_Atomic uint32_t slot_count;
 	_Atomic uint32_t slots[NIC_OWN_SLOTS];

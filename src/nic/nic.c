@@ -20,6 +20,7 @@
 #include "nic/life.h"
 #include "nic/lock.h"
 #include "nic/share.h"
+#include "nic/transport.h"
 #include "nic/visit.h"
 #include "roce/wire.h"
 
@@ -116,6 +117,7 @@ static void introduce(struct nic *nic, uint64_t size)
 	hdr->pid = (uint32_t)getpid();
 	hdr->uid = geteuid();
 	hdr->key_mask = random[1] & (NIC_MAX_MR - 1);
+	hdr->wire_only = transport_is_wire_only();
 	hdr->membarrier = visit_start();
 	prctl(PR_GET_NAME, hdr->comm);
 }

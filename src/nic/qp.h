@@ -73,7 +73,7 @@ struct nic_qp {
 	struct nic_event_queue *events; /* of its context */
 	const union ibv_gid *gids;	/* of its device; valid as long as the QP */
 	uint32_t gid_count;
-	uint32_t mtu; /* of the port, bytes */
+	uint32_t mtu; /* of the port, bytes: the longest datagram */
 
 	struct nic_lock lock; /* everything below; taken by posters, pollers and the helper */
 	enum ibv_qp_state state;

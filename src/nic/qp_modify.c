@@ -121,9 +121,8 @@ static int check_values(const struct nic_qp *qp, const struct ibv_qp_attr *attr,
 	if (mask & IBV_QP_PORT && attr->port_num != 1)
 		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->port_num, 1);
 	if (mask & IBV_QP_PATH_MTU &&
-	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096 ||
-	     qp_mtu_bytes(attr->path_mtu) > qp->mtu))
-		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->path_mtu, qp->mtu);
+	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
+		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->path_mtu, IBV_MTU_4096);
 	/* Automatic path migration: hardware for RoCE has none either. */
 	if (mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE))
 		return refuse(qp, mask, CAUSE_MODIFY_SUPERFLUOUS,

@@ -166,31 +166,23 @@ static int set_environment(const char *name, const struct libraries *libs, bool 
 	return status;
 }
 
-int cmd_run(int argc, char **argv)
+int run_program(const char *name, char **argv, bool unserved)
 {
-	static const struct argp_child children[] = { { .argp = &settings_argp }, { 0 } };
-	static const struct argp argp = { .parser = parse,
-					  .args_doc = "[--] PROGRAM [ARGUMENTS]",
-					  .doc = doc,
-					  .children = children };
-	const char *name = argv[0];
 	struct libraries libs;
 	struct program program;
 	bool preload = false;
-	int first = 0, status, err;
+	int status, err;
 
-	argp_err_exit_status = STATUS_FAILED;
-	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first) || !settings_check(name) ||
-	    !libraries_find(&libs, name))
+	if (!libraries_find(&libs, name))
 		return STATUS_FAILED;
-	argv += first;
-
 	err = program_find(&program, argv[0]);
 	if (err)
 		return not_found(name, &program, argv[0], err);
 	status = examine(name, argv[0], &program, &libs, &preload);
-	if (status)
+	if (status && !(unserved && status == STATUS_CANNOT_RUN))
 		return status;
+	if (status)
+		complain(name, "%s is started all the same, and sees no device", argv[0]);
 	if (!sees_a_device(name, &libs))
 		return STATUS_FAILED;
 	settings_warn(name);
@@ -204,4 +196,19 @@ int cmd_run(int argc, char **argv)
 	err = errno;
 	complain(name, "%s: cannot be executed: %s", argv[0], strerror(err));
 	return err == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	static const struct argp_child children[] = { { .argp = &settings_argp }, { 0 } };
+	static const struct argp argp = { .parser = parse,
+					  .args_doc = "[--] PROGRAM [ARGUMENTS]",
+					  .doc = doc,
+					  .children = children };
+	int first = 0;
+
+	argp_err_exit_status = STATUS_FAILED;
+	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first) || !settings_check(argv[0]))
+		return STATUS_FAILED;
+	return run_program(argv[0], argv + first, false);
 }

@@ -16,10 +16,12 @@
 #include "nic/device_list.h"
 #include "nic/limits.h"
 #include "nic/timing.h"
+#include "nic/transport.h"
+#include "roce/port.h"
 #include "tools/tools.h"
 
-const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_MEMORY", "UROCE_PROFILE",
-					   "UROCE_TIMING", NULL };
+const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_MEMORY", "UROCE_PORT", "UROCE_PROFILE",
+					   "UROCE_TIMING", "UROCE_TRANSPORT", NULL };
 
 static error_t set(struct argp_state *state, const char *variable, const char *value)
 {
@@ -41,6 +43,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return set(state, "UROCE_PROFILE", arg);
 	case 't':
 		return set(state, "UROCE_TIMING", arg);
+	case 'T':
+		return set(state, "UROCE_TRANSPORT", arg);
+	case 'P':
+		return set(state, "UROCE_PORT", arg);
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -56,6 +62,10 @@ static const struct argp_option options[] = {
 	  .key = 'm',
 	  .arg = "WAY",
 	  .doc = "Reach memory in no better way than this: mapped, cma, assist (UROCE_MEMORY)" },
+	{ .name = "port",
+	  .key = 'P',
+	  .arg = "NUMBER",
+	  .doc = "Use this UDP port between hosts instead of 4791; both must (UROCE_PORT)" },
 	{ .name = "profile",
 	  .key = 'p',
 	  .arg = "NAME",
@@ -66,6 +76,10 @@ static const struct argp_option options[] = {
 	  .arg = "late|random:SEED",
 	  .doc = "Run work requests as late, or in as unkind an order, as the specification allows "
 		 "(UROCE_TIMING)" },
+	{ .name = "transport",
+	  .key = 'T',
+	  .arg = "roce",
+	  .doc = "Send RoCEv2 packets even between processes of this host (UROCE_TRANSPORT)" },
 	{ 0 }
 };
 
@@ -121,6 +135,30 @@ static bool memory_is_wrong(struct settings_fault *fault)
 	return true;
 }
 
+static bool transport_is_wrong(struct settings_fault *fault)
+{
+	const char *transport = getenv("UROCE_TRANSPORT");
+	bool wire_only;
+
+	if (transport_parse(transport, &wire_only))
+		return false;
+	snprintf(fault->what, sizeof(fault->what), "UROCE_TRANSPORT: there is no transport '%.80s'", transport);
+	snprintf(fault->remedy, sizeof(fault->remedy), "it is 'roce'; without it hosts are told apart by their addresses");
+	return true;
+}
+
+static bool port_is_wrong(struct settings_fault *fault)
+{
+	const char *port = getenv("UROCE_PORT");
+	uint16_t number;
+
+	if (port_number(port, &number))
+		return false;
+	snprintf(fault->what, sizeof(fault->what), "UROCE_PORT: '%.80s' is no port to be used", port);
+	snprintf(fault->remedy, sizeof(fault->remedy), "it is a number from 1 to 49151");
+	return true;
+}
+
 static bool devices_are_wrong(struct settings_fault *fault)
 {
 	struct device_list list;
@@ -140,7 +178,7 @@ static bool devices_are_wrong(struct settings_fault *fault)
 bool settings_are_wrong(struct settings_fault *fault)
 {
 	return profile_is_wrong(fault) || timing_is_wrong(fault) || memory_is_wrong(fault) ||
-	       devices_are_wrong(fault);
+	       transport_is_wrong(fault) || port_is_wrong(fault) || devices_are_wrong(fault);
 }
 
 /* By the names that a GID table is made from: with addresses these may be others than the kernel's. */

@@ -15,6 +15,11 @@ int cmd_run(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_lab(int argc, char **argv);
+
+/* run.c: becomes the program argv[0], which sees the device; the settings are to be right. Returns the exit status, after
+ * one line on stderr, if it does not. With `unserved`, a program that cannot be served is started after that line. */
+int run_program(const char *name, char **argv, bool unserved);
 
 /* Prints "uroce NAME: ..." as one line on stderr; name is argv[0] of the subcommand. */
 void complain(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -18,10 +18,11 @@ static const struct command {
 	const char *argv0;
 	int (*main)(int argc, char **argv);
 } commands[] = {
-	{ "run", "uroce run", cmd_run },
-	{ "env", "uroce env", cmd_env },
-	{ "info", "uroce info", cmd_info },
-	{ "doctor", "uroce doctor", cmd_doctor },
+	{ .name = "run", .argv0 = "uroce run", .main = cmd_run },
+	{ .name = "lab", .argv0 = "uroce lab", .main = cmd_lab },
+	{ .name = "env", .argv0 = "uroce env", .main = cmd_env },
+	{ .name = "info", .argv0 = "uroce info", .main = cmd_info },
+	{ .name = "doctor", .argv0 = "uroce doctor", .main = cmd_doctor },
 };
 
 static const char doc[] =
@@ -29,6 +30,7 @@ static const char doc[] =
 	"this machine.\v"
 	"Commands:\n"
 	"  run      start a program that sees the device\n"
+	"  lab      start a command in each of several hosts, and trouble the links between them\n"
 	"  env      print the environment that makes programs see the device\n"
 	"  info     show devices, GIDs, limits, and the processes that use them\n"
 	"  doctor   say what of this machine limits uroce, and what to do\n"

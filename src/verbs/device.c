@@ -23,6 +23,8 @@
 #include "local/memory.h"
 #include "nic/device_list.h"
 #include "nic/timing.h"
+#include "nic/transport.h"
+#include "roce/port.h"
 
 EXPORT(get_device_list, 1.1);
 EXPORT(free_device_list, 1.1);
@@ -152,8 +154,11 @@ static int refresh(struct verbs_device *device)
 static int make_devices(void)
 {
 	const char *timing = getenv("UROCE_TIMING"), *memory = getenv("UROCE_MEMORY");
+	const char *transport = getenv("UROCE_TRANSPORT"), *port = getenv("UROCE_PORT");
 	enum timing_mode mode;
 	enum memory_way way;
+	bool wire_only;
+	uint16_t number;
 	uint64_t seed;
 	int error;
 
@@ -168,6 +173,14 @@ static int make_devices(void)
 	}
 	if (!memory_parse(memory, &way)) {
 		verbs_log_error("UROCE_MEMORY: '%s' is not understood", memory);
+		return EINVAL;
+	}
+	if (!transport_parse(transport, &wire_only)) {
+		verbs_log_error("UROCE_TRANSPORT: '%s' is not understood", transport);
+		return EINVAL;
+	}
+	if (!port_number(port, &number)) {
+		verbs_log_error("UROCE_PORT: '%s' is not understood", port);
 		return EINVAL;
 	}
 	error = parse_devices(getenv("UROCE_DEVICES"));

@@ -23,6 +23,7 @@ EXPORT_AS(query_gid_table, "_ibv_query_gid_table", 1.11);
 #define SPEED_EDR	    32 /* 25 Gb/s a lane: 100 Gb/s, about what a core copies */
 #define VL0_ONLY	    1
 #define DEFAULT_PKEY	    0xffff
+#define WIRE_OVERHEAD	    96 /* bytes: IPv6, UDP, BTH, the longest headers behind it, ICRC, and some */
 
 /* What ibv_query_port knew before rdma-core 26; programs built then have no more room. */
 #define OLD_PORT_ATTR offsetof(struct ibv_port_attr, port_cap_flags2)
@@ -37,6 +38,16 @@ static int check_port(struct verbs_ctx *ctx, uint32_t port_num)
 	return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .limit = 1, .value = port_num);
 }
 
+/* The largest whose packets, with all headers, fit into what the interface of the first GID sends. */
+enum ibv_mtu active_mtu(const struct verbs_ctx *ctx)
+{
+	enum ibv_mtu mtu = IBV_MTU_4096;
+
+	while (mtu > IBV_MTU_256 && mtu_bytes(mtu) + WIRE_OVERHEAD > ctx->device->gids.interface_mtu)
+		mtu--;
+	return mtu;
+}
+
 int query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,
 	       size_t length)
 {
@@ -45,7 +56,7 @@ int query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_at
 	const struct ibv_port_attr full = {
 		.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
 		.max_mtu = IBV_MTU_4096,
-		.active_mtu = IBV_MTU_4096,
+		.active_mtu = active_mtu(ctx),
 		.gid_tbl_len = GID_TABLE_LENGTH,
 		.port_cap_flags = IBV_PORT_IP_BASED_GIDS,
 		.max_msg_sz = (uint32_t)ctx->limits->max_msg,

@@ -104,7 +104,7 @@ struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr
 		.sq_sig_all = attr->sq_sig_all,
 		.gids = ctx->device->gids.gids,
 		.gid_count = ctx->device->gids.count,
-		.mtu = PORT_MTU,
+		.mtu = mtu_bytes(active_mtu(ctx)),
 	};
 
 	error = nic_qp_create(ctx->nic, &init, &qp->nic);

@@ -41,7 +41,11 @@
 /* For symbols that the public headers do not declare; the version is that of their node in libibverbs.map. */
 #define EXPORTED __attribute__((visibility("default")))
 
-#define PORT_MTU 4096u /* bytes */
+static inline uint32_t mtu_bytes(enum ibv_mtu mtu)
+{
+	return 128u << mtu;
+}
+
 
 /* Counted per device and process, against nic_limits(). */
 enum verbs_kind { KIND_PD, KIND_MR, KIND_CQ, KIND_QP, KIND_SRQ, KIND_AH, KINDS };
@@ -69,6 +73,9 @@ struct verbs_ctx {
 	struct list objects[KINDS];
 	struct list channels;
 };
+
+/* What the port's packets carry as its interface is. */
+enum ibv_mtu active_mtu(const struct verbs_ctx *ctx);
 
 struct verbs_pd {
 	struct ibv_pd pd; /* must be first */

@@ -250,7 +250,7 @@ static void port_is_an_active_roce_port(void **state)
 	assert_int_equal(attr.state, IBV_PORT_ACTIVE);
 	assert_int_equal(attr.link_layer, IBV_LINK_LAYER_ETHERNET);
 	assert_int_equal(attr.max_mtu, IBV_MTU_4096);
-	assert_int_equal(attr.active_mtu, IBV_MTU_4096);
+	assert_in_range(attr.active_mtu, IBV_MTU_256, attr.max_mtu);
 	assert_int_equal(attr.lid, 0);
 	assert_int_equal(attr.pkey_tbl_len, 1);
 	assert_int_equal(ibv_query_pkey(context, 1, 0, &pkey), 0);

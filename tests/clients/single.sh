@@ -47,7 +47,7 @@ ibv_devinfo_shows_a_roce_port() {
 	field max_srq 65536
 	field state 'PORT_ACTIVE \(4\)'
 	field max_mtu '4096 \(5\)'
-	field active_mtu '4096 \(5\)'
+	field active_mtu '(256|512|1024|2048|4096) \([1-5]\)' # as the interface is
 	field port_lid 0
 	field link_layer Ethernet
 	field max_msg_sz 0x80000000

@@ -424,7 +424,7 @@ unsigned count_maps(void)
 
 bool is_shared(const void *at)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
+	FILE *maps = fopen("/proc/thread-self/maps", "re"); /* the main thread may have ended */
 	unsigned long from, to;
 	bool found = false;
 	char line[512];

@@ -453,6 +453,76 @@ static void meanwhile(void)
 	CHECK_EQUAL(errno, EFAULT);
 }
 
+/* A core dump has the program's memory, registered or not, and not the gigabytes of addresses in which the library sees its own and
+ * others'. */
+static void dumped(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES);
+	unsigned long start = 0, end = 0, from, to;
+	bool ours = false, seen = false;
+	unsigned apart = 0;
+	FILE *maps;
+	char line[512];
+
+	memset(memory, 1, BYTES);
+	enroll(pd, memory, BYTES);
+	CHECK(is_shared(memory));
+	maps = fopen("/proc/self/smaps", "re");
+	if (!maps)
+		SKIP("the system does not show the flags of mappings");
+	while (fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2) {
+			start = from;
+			end = to;
+			ours = strstr(line, "/memfd:uroce");
+		}
+		if (strncmp(line, "VmFlags:", 8) || !ours)
+			continue;
+		if (start <= (uintptr_t)memory && (uintptr_t)memory < end) {
+			CHECK(!strstr(line, " dd"));
+			seen = true;
+		} else {
+			CHECK(strstr(line, " dd"));
+			apart++;
+		}
+	}
+	fclose(maps);
+	CHECK(seen && apart);
+}
+
+/* The main thread may end before the others; then its /proc files are empty. */
+static void *register_alone(void *arg)
+{
+	struct ibv_pd *pd = arg;
+	uint8_t *memory = get_pages(BYTES);
+
+	/* Until it has. */
+	while (kib_in("/proc/self/status", "VmSize") > 0)
+		usleep(1000);
+	for (unsigned i = 0; i < 100; i++) {
+		struct ibv_mr *mr;
+
+		memset(memory, (int)i, BYTES);
+		mr = enroll(pd, memory, BYTES);
+		CHECK(is_shared(memory));
+		memory[BYTES / 2] = (uint8_t)(i + 1);
+		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+		CHECK_EQUAL(memory[0], (uint8_t)i);
+		CHECK_EQUAL(memory[BYTES / 2], (uint8_t)(i + 1));
+		CHECK_EQUAL(memory[BYTES - 1], (uint8_t)i);
+	}
+	exit(0);
+}
+
+static void without_main_thread(void)
+{
+	pthread_t thread;
+
+	CHECK_EQUAL(pthread_create(&thread, NULL, register_alone, open_pd()), 0);
+	pthread_exit(NULL);
+}
+
 /* Pages that nobody touched cost nothing, registered or not. */
 static void untouched(void)
 {
@@ -1435,6 +1505,8 @@ int main(int argc, char **argv)
 		{ "memory_used_afterwards", afterwards },
 		{ "memory_changed_meanwhile", meanwhile },
 		{ "untouched_pages_stay_so", untouched },
+		{ "core_dumps_hold_the_programs_memory", dumped },
+		{ "main_thread_has_ended", without_main_thread },
 		{ "fork_beside_writers", forking },
 		{ "direct_reads_while_registering", reading_directly },
 		{ "direct_reads_while_deregistering", reading_directly_at_the_end },

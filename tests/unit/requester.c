@@ -41,7 +41,9 @@ static void cancel(struct nic_qp *qp)
 	cancels++;
 }
 
-static const struct transport told = { connect_nothing, connect_nothing, execute, cancel };
+static const struct transport told = {
+	.connect = connect_nothing, .disconnect = connect_nothing, .execute = execute, .cancel = cancel
+};
 
 static void answer_list(uint64_t id, const int *list, unsigned count)
 {

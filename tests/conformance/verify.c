@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The runner: for each chosen row starts two processes (this program again) with a socket between
- * them, prints the row of the matrix with what was done, and ends with the number of rows that
- * failed.
+ * them, or one of the two, with a socket to the other side's; prints the row of the matrix with
+ * what was done, and ends with the number of rows that failed.
  */
 #include <argp.h>
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <regex.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,14 +25,16 @@
 #include <unistd.h>
 #include "verify.h"
 
-enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_PLAY };
+enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_PATH_MTU, OPT_LISTEN, OPT_CONNECT, OPT_PLAY };
 
 static struct {
 	regex_t row;
 	bool any_row, list, with_long, without_cma;
 	uint64_t seed;
-	unsigned ops, timeout;
+	unsigned ops, timeout, path_mtu;
 	int gid_index;
+	const char *listen, *connect;
+	int listener;
 	/* In a player: its node and its sockets. */
 	bool plays;
 	unsigned node;
@@ -47,6 +52,10 @@ static const struct argp_option option_table[] = {
 	{ "long", OPT_LONG, NULL, 0, "also rows that need gigabytes of memory", 0 },
 	{ "without-cma", OPT_WITHOUT_CMA, NULL, 0,
 	  "refuse process_vm_readv and process_vm_writev, as many containers do", 0 },
+	{ "path-mtu", OPT_PATH_MTU, "BYTES", 0, "path MTU of rows that have none of their own", 0 },
+	{ "listen", OPT_LISTEN, "PORT", 0,
+	  "be one side only; the other, with the same options otherwise, connects to this TCP port", 0 },
+	{ "connect", OPT_CONNECT, "ADDRESS:PORT", 0, "be the other side (IPv4)", 0 },
 	{ "play", OPT_PLAY, "NODE,OOB,REPORT,ROW", OPTION_HIDDEN, NULL, 0 },
 	{},
 };
@@ -90,6 +99,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_WITHOUT_CMA:
 		options.without_cma = true;
 		return 0;
+	case OPT_PATH_MTU:
+		options.path_mtu = strtoul(arg, NULL, 0);
+		return 0;
+	case OPT_LISTEN:
+		options.listen = arg;
+		return 0;
+	case OPT_CONNECT:
+		options.connect = arg;
+		return 0;
 	case OPT_PLAY:
 		parse_play(arg, state);
 		return 0;
@@ -106,12 +124,16 @@ static const struct argp argp = {
 
 static int player(void)
 {
-	const struct row *row = row_by_name(options.row_name);
+	const struct row *known = row_by_name(options.row_name);
 	struct report report;
+	struct row row;
 
-	if (!row)
+	if (!known)
 		return VERDICT_FAIL;
-	report = play(row, options.node, options.oob, options.seed, options.ops, options.gid_index,
+	row = *known;
+	if (options.path_mtu && !row.path_mtu)
+		row.path_mtu = (unsigned)__builtin_ctz(options.path_mtu / 128);
+	report = play(&row, options.node, options.oob, options.seed, options.ops, options.gid_index,
 		      options.timeout);
 	return write(options.report, &report, sizeof(report)) == sizeof(report) ? VERDICT_OK :
 										  VERDICT_FAIL;
@@ -144,11 +166,65 @@ struct process {
 	enum verdict verdict;
 };
 
+/* ---- The other side is on another machine ---- */
+
+static bool is_one_side(void)
+{
+	return options.listen || options.connect;
+}
+
+static void give_up(const char *what)
+{
+	perror(what);
+	exit(2);
+}
+
+/* Once for all rows. */
+static void listen_for_other_side(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(strtoul(options.listen, NULL, 0)) };
+	int on = 1;
+
+	options.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (options.listener < 0 ||
+	    setsockopt(options.listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
+	    bind(options.listener, (struct sockaddr *)&address, sizeof(address)) || listen(options.listener, 1))
+		give_up("listen");
+}
+
+/* A connection to the other side, for one row. It may not have come to that row yet. */
+static int meet_other_side(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	char host[16], *port;
+	int fd, on = 1;
+
+	if (options.listen) {
+		fd = accept4(options.listener, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0)
+			give_up("accept");
+	} else {
+		snprintf(host, sizeof(host), "%s", options.connect);
+		port = strchr(options.connect, ':');
+		host[strcspn(host, ":")] = 0;
+		if (!port || !inet_aton(host, &address.sin_addr)) {
+			fprintf(stderr, "verify: not ADDRESS:PORT: %s\n", options.connect);
+			exit(2);
+		}
+		address.sin_port = htons(strtoul(port + 1, NULL, 0));
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)))
+			give_up("connect");
+	}
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	return fd;
+}
+
 /* One process for each node, or one for all: oob is -1. Closes oob. */
 static struct process start(const struct row *row, unsigned node, int oob)
 {
 	struct process p = { .verdict = VERDICT_OK };
-	char play[160], seed[32], ops[16], gid[16], timeout[16];
+	char play[160], seed[32], ops[16], gid[16], timeout[16], path_mtu[24];
 	int pipe_fds[2];
 
 	if (pipe2(pipe_fds, O_CLOEXEC)) {
@@ -161,13 +237,15 @@ static struct process start(const struct row *row, unsigned node, int oob)
 	snprintf(gid, sizeof(gid), "--gid=%d", options.gid_index);
 	snprintf(timeout, sizeof(timeout), "--timeout=%u",
 		 row->on_request ? 10 * options.timeout : options.timeout);
+	snprintf(path_mtu, sizeof(path_mtu), "--path-mtu=%u", options.path_mtu);
 	p.pid = fork();
 	if (p.pid == 0) {
 		/* Its own ends and nobody else's, so that a process's end is seen by the other. */
 		fcntl(pipe_fds[1], F_SETFD, 0);
 		if (oob >= 0)
 			fcntl(oob, F_SETFD, 0);
-		execl("/proc/self/exe", "verify", play, seed, ops, gid, timeout, (char *)NULL);
+		execl("/proc/self/exe", "verify", play, seed, ops, gid, timeout, path_mtu,
+		      (char *)NULL);
 		_exit(2);
 	}
 	if (p.pid < 0) {
@@ -224,7 +302,7 @@ static const char *verdict_name(enum verdict verdict)
 
 static bool run(const struct row *row)
 {
-	const unsigned processes = row->place == TWO_PROCESSES ? 2 : 1;
+	const unsigned processes = row->place == TWO_PROCESSES && !is_one_side() ? 2 : 1;
 	struct report sum = {}, part;
 	struct process p[MAX_NODES];
 	struct timespec from, to;
@@ -236,7 +314,9 @@ static bool run(const struct row *row)
 		exit(2);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &from);
-	for (unsigned i = 0; i < processes; i++)
+	if (is_one_side())
+		p[0] = start(row, options.connect ? 1 : 0, meet_other_side());
+	for (unsigned i = 0; i < processes && !is_one_side(); i++)
 		p[i] = start(row, i, pair[i]);
 	verdict = wait_all(p, processes);
 	clock_gettime(CLOCK_MONOTONIC, &to);
@@ -266,6 +346,8 @@ int main(int argc, char **argv)
 		return player();
 	if (options.without_cma)
 		refuse_cma();
+	if (options.listen && !options.list)
+		listen_for_other_side();
 	if (!options.list) {
 		printf("seed %llu, UROCE_TIMING=%s%s\n", (unsigned long long)options.seed,
 		       getenv("UROCE_TIMING") ?: "", options.without_cma ? ", no CMA" : "");
@@ -275,6 +357,8 @@ int main(int argc, char **argv)
 		if (options.any_row && regexec(&options.row, rows[i].name, 0, NULL, 0))
 			continue;
 		if (rows[i].on_request && !options.with_long)
+			continue;
+		if (is_one_side() && rows[i].place != TWO_PROCESSES)
 			continue;
 		if (options.list) {
 			puts(rows[i].name);

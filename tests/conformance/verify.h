@@ -286,6 +286,7 @@ struct world {
 	struct rng rng; /* of the plan: both processes draw the same numbers */
 	int gid_index;
 	int oob;	  /* socket to the other process, or -1 */
+	bool far;	  /* which is on another machine */
 	uint32_t mtu;	  /* the port's, bytes */
 	uint32_t max_len; /* of a message in this row */
 	unsigned round;
@@ -383,6 +384,8 @@ void oob_exchange_hello(struct world *w);
 void oob_barrier(struct world *w);
 uint64_t oob_swap(struct world *w, uint64_t value);
 bool oob_peer_gone(struct world *w);
+/* Whether the other process is on another machine. */
+bool oob_is_far(const struct world *w);
 
 /* ---- verify_player.c: one process's part of a row ---- */
 

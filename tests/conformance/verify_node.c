@@ -2,7 +2,8 @@
 /*
  * A node's verbs objects: made, connected, and taken down with nothing left over.
  *
- * Timers are those that careful programs set: timeout 14 (67 ms), 7 retries, RNR without end.
+ * Timers are those that careful programs set: timeout 14 (67 ms), 7 retries, RNR without end. A peer on another machine may
+ * be an emulated one: timeout 17 (537 ms).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -300,7 +301,7 @@ static void connect_qp(struct world *w, struct node *n, unsigned i)
 	attr.sq_psn = n->hello.psn[i];
 	if (rc) {
 		attr.max_rd_atomic = attr.max_dest_rd_atomic;
-		attr.timeout = 14;
+		attr.timeout = w->far ? 17 : 14;
 		attr.retry_cnt = 7;
 		attr.rnr_retry = 7;
 		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |

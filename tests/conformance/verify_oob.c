@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include "verify.h"
 
@@ -61,6 +62,15 @@ uint64_t oob_swap(struct world *w, uint64_t value)
 void oob_barrier(struct world *w)
 {
 	oob_swap(w, 0);
+}
+
+bool oob_is_far(const struct world *w)
+{
+	int domain = AF_UNIX;
+	socklen_t length = sizeof(domain);
+
+	return w->oob >= 0 && !getsockopt(w->oob, SOL_SOCKET, SO_DOMAIN, &domain, &length) &&
+	       domain == AF_INET;
 }
 
 bool oob_peer_gone(struct world *w)

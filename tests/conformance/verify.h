@@ -28,6 +28,8 @@
 #define MAX_MRS	  8
 #define MAX_LIST  64
 #define MAX_INL	  1024
+/* soft-RoCE takes no more than 480 */
+#define MAX_FAR_INL 400
 #define GRH_BYTES 40
 #define QKEY	  0x1ee7c0deu
 
@@ -287,6 +289,7 @@ struct world {
 	int gid_index;
 	int oob;	  /* socket to the other process, or -1 */
 	bool far;	  /* which is on another machine */
+	uint32_t max_inl; /* bytes of an inline payload */
 	uint32_t mtu;	  /* the port's, bytes */
 	uint32_t max_len; /* of a message in this row */
 	unsigned round;

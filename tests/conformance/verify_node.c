@@ -134,7 +134,7 @@ static void create_qp(struct world *w, struct node *n, unsigned i, unsigned sq_d
 	struct ibv_qp_cap asked;
 
 	if (row->inl)
-		attr.cap.max_inline_data = w->max_len < MAX_INL ? w->max_len : MAX_INL;
+		attr.cap.max_inline_data = w->max_len < w->max_inl ? w->max_len : w->max_inl;
 	asked = attr.cap;
 	if (row->api[n->id] == API_CLASSIC)
 		classic_create_qp(n, q, &attr);

@@ -75,7 +75,7 @@ bool oob_is_far(const struct world *w)
 
 bool oob_peer_gone(struct world *w)
 {
-	struct pollfd fd = { .fd = w->oob, .events = 0 };
+	struct pollfd fd = { .fd = w->oob, .events = POLLRDHUP };
 
-	return w->oob >= 0 && poll(&fd, 1, 0) > 0 && fd.revents & (POLLHUP | POLLERR);
+	return w->oob >= 0 && poll(&fd, 1, 0) > 0 && fd.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }

@@ -200,8 +200,8 @@ static uint32_t pick_len(struct world *w, const struct op *op)
 
 	if (op_is_atomic(op->kind))
 		return 8;
-	if (op->inl && limit > MAX_INL)
-		limit = MAX_INL;
+	if (op->inl && limit > w->max_inl)
+		limit = w->max_inl;
 	if (size == SIZE_ANY) {
 		const unsigned percent = rng_below(&w->rng, 100);
 

@@ -131,6 +131,9 @@ static int player(void)
 	if (!known)
 		return VERDICT_FAIL;
 	row = *known;
+	/* soft-RoCE of Linux 6.1, gone back to a request with a fence, waits for the READs behind it too: for ever. */
+	if (row.late_receives && oob_is_far(options.oob))
+		row.chain = false;
 	if (options.path_mtu && !row.path_mtu)
 		row.path_mtu = (unsigned)__builtin_ctz(options.path_mtu / 128);
 	report = play(&row, options.node, options.oob, options.seed, options.ops, options.gid_index,

@@ -388,7 +388,7 @@ void oob_barrier(struct world *w);
 uint64_t oob_swap(struct world *w, uint64_t value);
 bool oob_peer_gone(struct world *w);
 /* Whether the other process is on another machine. */
-bool oob_is_far(const struct world *w);
+bool oob_is_far(int oob);
 
 /* ---- verify_player.c: one process's part of a row ---- */
 

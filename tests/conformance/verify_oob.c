@@ -64,12 +64,12 @@ void oob_barrier(struct world *w)
 	oob_swap(w, 0);
 }
 
-bool oob_is_far(const struct world *w)
+bool oob_is_far(int oob)
 {
 	int domain = AF_UNIX;
 	socklen_t length = sizeof(domain);
 
-	return w->oob >= 0 && !getsockopt(w->oob, SOL_SOCKET, SO_DOMAIN, &domain, &length) &&
+	return oob >= 0 && !getsockopt(oob, SOL_SOCKET, SO_DOMAIN, &domain, &length) &&
 	       domain == AF_INET;
 }
 

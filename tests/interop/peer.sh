@@ -41,7 +41,8 @@ boot() {
 	local image=$1 dir=$2
 	ip link set lo up
 	ip tuntap add dev tap0 mode tap
-	ip link set tap0 mtu $most up
+	# Room for all that an unreliable connection may send at once.
+	ip link set tap0 mtu $most txqueuelen 10000 up
 	ip addr add $here_v4/24 dev tap0
 	ip addr add $here_v6/64 dev tap0 nodad
 	touch "$dir/namespace"

@@ -23,7 +23,7 @@
 #define SGE_ROOM     4160u
 #define RECEIVE_ROOM (2 * SGE_ROOM + 64u) /* bytes of the area for each; canaries are between */
 #define READ_BYTES   600000u		  /* more than one turn answers */
-#define WRITE_BYTES  12000u
+#define WRITE_BYTES  12800u
 #define PAYLOAD_MOST 4200u
 #define SECRET_BYTES 32u
 #define QKEY	     0x11u
@@ -240,7 +240,7 @@ void world_sent(const struct world_sent *sent)
 	}
 }
 
-/* What may be answered to it. */
+/* What may be answered to it: to a request an acknowledgement, and that behind it something is missing. */
 static void allow(const struct roce_packet *packet, uint8_t flags, uint8_t traffic_class)
 {
 	uint32_t length = packet->dma_length;
@@ -252,7 +252,7 @@ static void allow(const struct roce_packet *packet, uint8_t flags, uint8_t traff
 		allowed.packets++; /* CNP */
 	if (it.type != IBV_QPT_RC)
 		return;
-	allowed.packets++;
+	allowed.packets += 2;
 	if (packet->opcode == ROCE_OPCODE(ROCE_RC, ROCE_READ_REQUEST) && length <= READ_BYTES) {
 		allowed.packets += psn_packets(length, it.mtu);
 		allowed.bytes += length;

@@ -19,6 +19,7 @@
 #define PAGE	    4096u
 #define EDGE	    200u /* bytes of canaries before a region, at least as many behind it */
 #define SOCKETS	    1024
+#define NAMES	    (2 * NIC_OWN_SLOTS)
 #define LOOK	    50u	   /* ns that a look at the clock takes */
 #define SOURCE_PORT 0xc123u /* of packets that arrive */
 #define MTU	    4096u
@@ -60,10 +61,30 @@ bool __wrap_helper_stop(struct nic *of)
 	return true;
 }
 
+/* Names of slots: each only once. */
+static bool is_new_name(const struct sockaddr_un *address, socklen_t length)
+{
+	static struct sockaddr_un names[NAMES];
+	static unsigned count;
+	struct sockaddr_un name = { 0 };
+
+	memcpy(&name, address, length);
+	for (unsigned i = 0; i < count; i++) {
+		if (!memcmp(&names[i], &name, sizeof(name)))
+			return false;
+	}
+	CHECK(count < NAMES);
+	names[count++] = name;
+	return true;
+}
+
 int __wrap_bind(int fd, const struct sockaddr *address, socklen_t length)
 {
-	(void)length;
 	CHECK(fd >= 0 && fd < SOCKETS);
+	if (address->sa_family == AF_UNIX && !is_new_name((const struct sockaddr_un *)address, length)) {
+		errno = EADDRINUSE;
+		return -1;
+	}
 	bound[fd].family = address->sa_family;
 	if (address->sa_family == AF_INET)
 		bound[fd].port = be16toh(((const struct sockaddr_in *)address)->sin_port);
@@ -125,13 +146,14 @@ static void see_message(int fd, const struct msghdr *message)
 int __wrap_sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags)
 {
 	(void)flags;
-	if (send_error) {
-		errno = send_error;
-		return -1;
-	}
 	for (unsigned i = 0; i < count; i++) {
+		/* To who sends, what is refused is as good as lost. */
 		see_message(fd, &messages[i].msg_hdr);
 		messages[i].msg_len = (unsigned)messages[i].msg_hdr.msg_iov[0].iov_len;
+		if (send_error) {
+			errno = send_error;
+			return -1;
+		}
 	}
 	return (int)count;
 }

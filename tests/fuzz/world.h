@@ -73,7 +73,7 @@ struct world_packet {
 void world_bring(const struct world_packet *packet);
 void world_arrive(void);
 
-/* Packets are sent with this errno from now on; 0: as they should. */
+/* Sending fails with this errno from now on; 0: it works. The fuzzer sees the packets all the same. */
 void world_refuse_sending(int error);
 
 /* What was sent, checked as far as any packet can be: its ICRC, its parse. The fuzzer's. */

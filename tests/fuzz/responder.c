@@ -234,9 +234,10 @@ void world_sent(const struct world_sent *sent)
 	answered.bytes += packet->length;
 	CHECK(answered.packets <= allowed.packets && answered.bytes <= allowed.bytes);
 	check_secrets(packet);
-	if (packet->opcode == ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE) && packet->syndrome >> 5 == ROCE_ACK) {
+	if (packet->opcode == ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE)) {
 		any_ack = true;
-		last_ack = packet->psn;
+		/* What comes before one that is refused, or missing, is acknowledged by that. */
+		last_ack = packet->syndrome >> 5 == ROCE_ACK ? packet->psn : psn_add(packet->psn, ROCE_PSN_MASK);
 	}
 }
 

@@ -47,10 +47,20 @@ void wire_stop(struct nic *nic)
 
 	if (!wire)
 		return;
+	if (nic_is_orphan(nic)) {
+		for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
+			port_close_descriptors(wire->ports[i]);
+		for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++) {
+			if (wire->strays[i])
+				close(wire->strays[i]->fd);
+		}
+		return;
+	}
 	for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
 		port_close(wire->ports[i]);
 	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++)
 		strays_close(wire->strays[i]);
+	pthread_mutex_destroy(&wire->lock);
 	free(wire);
 	nic->wire = NULL;
 }
@@ -149,6 +159,8 @@ struct wire_qp *wire_of(struct nic_qp *qp)
 	w->index = qp->index;
 	congestion_start(&w->congestion);
 	qp->wire = w;
+	atomic_fetch_add(&qp->send_cq->wired, 1);
+	atomic_fetch_add(&qp->recv_cq->wired, 1);
 	return w;
 }
 
@@ -204,6 +216,8 @@ static void disconnect(struct nic_qp *qp)
 		return;
 	set_idle(qp, w);
 	wire_reset_responder(w);
+	atomic_fetch_sub(&qp->send_cq->wired, 1);
+	atomic_fetch_sub(&qp->recv_cq->wired, 1);
 	free(w->read_ends);
 	free(w->replies);
 	free(w);
@@ -450,9 +464,10 @@ static void set_helped(struct nic *nic, bool helped)
 	pthread_mutex_unlock(&wire->lock);
 }
 
-bool wire_is_used(const struct nic *nic)
+bool wire_is_used(const struct nic_cq *cq)
 {
-	return atomic_load_explicit(&nic->wire->used, memory_order_relaxed);
+	return atomic_load_explicit(&cq->wired, memory_order_relaxed) &&
+	       atomic_load_explicit(&cq->nic->wire->used, memory_order_relaxed);
 }
 
 bool wire_poll(struct nic *nic)

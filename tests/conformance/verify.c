@@ -2,7 +2,7 @@
 /*
  * The runner: for each chosen row starts two processes (this program again) with a socket between
  * them, prints the row of the matrix with what was done, and ends with the number of rows that
- * failed.
+ * failed. With --serve and --join it starts one of them, and a runner on another host the other.
  */
 #include <argp.h>
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include "verify.h"
 
-enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_PLAY };
+enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_SERVE, OPT_JOIN, OPT_PLAY };
 
 static struct {
 	regex_t row;
@@ -30,6 +30,9 @@ static struct {
 	uint64_t seed;
 	unsigned ops, timeout;
 	int gid_index;
+	/* With the other node on another host: where they meet. */
+	const char *port, *host; /* host: node 1's, of the one to join */
+	int listener;
 	/* In a player: its node and its sockets. */
 	bool plays;
 	unsigned node;
@@ -47,6 +50,8 @@ static const struct argp_option option_table[] = {
 	{ "long", OPT_LONG, NULL, 0, "also rows that need gigabytes of memory", 0 },
 	{ "without-cma", OPT_WITHOUT_CMA, NULL, 0,
 	  "refuse process_vm_readv and process_vm_writev, as many containers do", 0 },
+	{ "serve", OPT_SERVE, "PORT", 0, "be the first node; the second, on another host, joins at this TCP port", 0 },
+	{ "join", OPT_JOIN, "HOST:PORT", 0, "be the second node: with the same rows, seed and operations as the first", 0 },
 	{ "play", OPT_PLAY, "NODE,OOB,REPORT,ROW", OPTION_HIDDEN, NULL, 0 },
 	{},
 };
@@ -89,6 +94,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_WITHOUT_CMA:
 		options.without_cma = true;
+		return 0;
+	case OPT_SERVE:
+		options.port = arg;
+		return 0;
+	case OPT_JOIN:
+		options.host = arg;
+		arg = strrchr(arg, ':');
+		if (!arg)
+			argp_error(state, "--join wants HOST:PORT");
+		*arg = '\0';
+		options.port = arg + 1;
 		return 0;
 	case OPT_PLAY:
 		parse_play(arg, state);
@@ -224,7 +240,8 @@ static const char *verdict_name(enum verdict verdict)
 
 static bool run(const struct row *row)
 {
-	const unsigned processes = row->place == TWO_PROCESSES ? 2 : 1;
+	const unsigned processes = row->place == TWO_PROCESSES && !options.port ? 2 : 1;
+	const unsigned first = options.host ? 1 : 0;
 	struct report sum = {}, part;
 	struct process p[MAX_NODES];
 	struct timespec from, to;
@@ -236,8 +253,10 @@ static bool run(const struct row *row)
 		exit(2);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &from);
+	if (options.port)
+		pair[0] = options.host ? meet_connect(options.host, options.port) : meet_accept(options.listener);
 	for (unsigned i = 0; i < processes; i++)
-		p[i] = start(row, i, pair[i]);
+		p[i] = start(row, first + i, pair[i]);
 	verdict = wait_all(p, processes);
 	clock_gettime(CLOCK_MONOTONIC, &to);
 	for (unsigned i = 0; i < processes; i++) {
@@ -266,6 +285,8 @@ int main(int argc, char **argv)
 		return player();
 	if (options.without_cma)
 		refuse_cma();
+	if (options.port && !options.host)
+		options.listener = meet_listen(options.port);
 	if (!options.list) {
 		printf("seed %llu, UROCE_TIMING=%s%s\n", (unsigned long long)options.seed,
 		       getenv("UROCE_TIMING") ?: "", options.without_cma ? ", no CMA" : "");
@@ -275,6 +296,8 @@ int main(int argc, char **argv)
 		if (options.any_row && regexec(&options.row, rows[i].name, 0, NULL, 0))
 			continue;
 		if (rows[i].on_request && !options.with_long)
+			continue;
+		if (options.port && rows[i].place != TWO_PROCESSES)
 			continue;
 		if (options.list) {
 			puts(rows[i].name);

@@ -378,6 +378,11 @@ void world_dump(const struct world *w);
 
 /* ---- verify_oob.c: out of band ---- */
 
+/* A TCP socket of the other node's host; ends the process where it does not come. */
+int meet_listen(const char *port);
+int meet_accept(int listener);
+int meet_connect(const char *host, const char *port);
+
 void oob_exchange_hello(struct world *w);
 /* Wait for the other process; both must come with the same plan. */
 void oob_barrier(struct world *w);

@@ -65,7 +65,7 @@ void oob_barrier(struct world *w)
 
 bool oob_peer_gone(struct world *w)
 {
-	struct pollfd fd = { .fd = w->oob, .events = 0 };
+	struct pollfd fd = { .fd = w->oob, .events = POLLRDHUP };
 
-	return w->oob >= 0 && poll(&fd, 1, 0) > 0 && fd.revents & (POLLHUP | POLLERR);
+	return w->oob >= 0 && poll(&fd, 1, 0) > 0 && fd.revents & (POLLHUP | POLLRDHUP | POLLERR);
 }

@@ -161,6 +161,8 @@ static inline unsigned row_sq_depth(const struct row *row)
 /* All rows; *count of them. Owned by the table. */
 const struct row *rows_all(unsigned *count);
 const struct row *row_by_name(const char *name);
+/* Whether its messages may get lost: UC and UD over the wire (UROCE_TRANSPORT=roce). */
+bool row_may_lose(const struct row *row);
 
 /* ---- Operations ---- */
 

@@ -602,7 +602,10 @@ struct cause cause_at(const char *file, int line, struct node *n, enum cause_cod
 	if (look_for(n, code, &ours) && ours.error)
 		return ours;
 	if (finder == RESPONDER_TELLS || finder == RESPONDER_DROPS) {
-		if (!look_for(peer_of(n), code, &theirs))
+		/* Nobody tells when a message has been dropped. */
+		for (uint64_t end = now_ns() + WAIT_MS * 1000000ull; !look_for(peer_of(n), code, &theirs) && now_ns() < end;)
+			pause_ms(1);
+		if (!theirs.code)
 			fail_at(file, line, "the responder has no cause \"%s\"", cause_text(code));
 		for (unsigned i = 0; i < 3 && !found && finder == RESPONDER_TELLS; i++)
 			found = look_for(n, naks[i], &ours);

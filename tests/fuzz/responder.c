@@ -130,7 +130,7 @@ static void make_all(struct input *input)
 		.ah_attr = { .is_global = 1,
 			     .port_num = 1,
 			     .grh = { .dgid = world_gid(WORLD_PEER, it.v6), .hop_limit = 64, .sgid_index = it.v6 } },
-		.max_dest_rd_atomic = 8 - (depth & 7),
+		.max_dest_rd_atomic = 7 - (depth & 7),
 		.max_rd_atomic = 1,
 		.min_rnr_timer = 1,
 		.timeout = 14,

@@ -78,6 +78,7 @@ struct wire_qp {
 	enum ibv_wc_status status;
 	enum cause_code code;
 	struct cause cause;
+	bool psn_mismatch; /* nothing was acknowledged, and what comes back tells of PSNs that we never sent */
 	bool rnr; /* an RNR NAK came for una */
 	uint8_t rnr_code;
 	uint64_t rnr_until;

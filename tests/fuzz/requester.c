@@ -28,6 +28,7 @@
 #define RKEY	     0x76543210u
 #define REMOTE	     0x7f0123456780u
 #define RNR_MOST     700000000ull /* ns: the longest that a peer may ask for, and some more */
+#define PATIENCE     4u /* times the timeout: a requester may wait as long (specification 9.7.6.1.3) */
 
 static struct area memory;
 
@@ -68,6 +69,7 @@ static uint32_t first_psn;
 static uint32_t sent_to;	 /* place behind what was sent */
 static uint32_t acknowledged_to; /* place */
 static bool answered[PLACES];	 /* with data */
+static uint32_t read_ends[PLACES], read_count; /* places behind the READs and atomics that were sent */
 static bool failed, nak_came, rnr_came;
 
 static uint8_t *sge_start(uint32_t i, int sge)
@@ -102,7 +104,7 @@ static void forget_all(void)
 {
 	posted = ended = places = 0;
 	first_psn = it.attr.sq_psn;
-	sent_to = acknowledged_to = 0;
+	sent_to = acknowledged_to = read_count = 0;
 	failed = nak_came = rnr_came = false;
 	memset(answered, 0, sizeof(answered));
 	memset(memory.start, CANARY, memory.length);
@@ -131,7 +133,7 @@ static void make_all(struct input *input)
 			     .port_num = 1,
 			     .grh = { .dgid = world_gid(WORLD_PEER, it.v6), .hop_limit = 64, .sgid_index = it.v6 } },
 		.max_dest_rd_atomic = 1,
-		.max_rd_atomic = 8 - (depth & 7),
+		.max_rd_atomic = 7 - (depth & 7),
 		.timeout = what & 15,
 		.retry_cnt = retries & 7,
 		.rnr_retry = 7 - (retries >> 3 & 7),
@@ -197,7 +199,7 @@ static void check_status(const struct ibv_wc *wc, const struct posted *post)
 		CHECK(nak_came);
 		break;
 	case IBV_WC_BAD_RESP_ERR:
-	case IBV_WC_LOC_LEN_ERR:
+	case IBV_WC_LOC_QP_OP_ERR:
 	case IBV_WC_LOC_PROT_ERR:
 	case IBV_WC_WR_FLUSH_ERR:
 		break;
@@ -336,6 +338,31 @@ static void check_data(const struct roce_packet *packet, const struct posted *po
 	CHECK(!last || packet->ack_req);
 }
 
+static uint32_t una(void)
+{
+	return it.qp.wire ? it.qp.wire->una : first_psn;
+}
+
+/* What the peer agreed to has room for it. */
+static void check_depth(uint32_t end)
+{
+	uint32_t under_way = 1;
+
+	for (uint32_t i = read_count; i && read_ends[i - 1] > place_of(una()); i--)
+		under_way++;
+	CHECK(under_way <= it.attr.max_rd_atomic);
+	read_ends[read_count++] = end;
+}
+
+/* Begun only when everything that was to be read before is there. */
+static void check_fence(const struct posted *post)
+{
+	for (const struct posted *before = posts; before < post; before++) {
+		for (uint32_t i = 0; i < before->packets && reads_remote(before->opcode); i++)
+			CHECK(answered[before->place + i]);
+	}
+}
+
 void world_sent(const struct world_sent *sent)
 {
 	const struct roce_packet *packet = &sent->packet;
@@ -365,6 +392,10 @@ void world_sent(const struct world_sent *sent)
 		CHECK(!reads_remote(post->opcode) && (packet->opcode & 31) <= ROCE_WRITE_ONLY_IMM);
 		check_data(packet, post, i, place);
 	}
+	if (place == sent_to && reads_remote(post->opcode))
+		check_depth(place + packets);
+	if (place == sent_to && place == post->place && post->flags & IBV_SEND_FENCE)
+		check_fence(post);
 	if (place + packets > sent_to)
 		sent_to = place + packets;
 }
@@ -435,11 +466,6 @@ static void bring(uint32_t psn, uint8_t flags, uint8_t opcode, uint8_t syndrome,
 					    .length = headers + packet.length + roce_pad(packet.length) });
 	if (!(flags & TOGETHER))
 		world_arrive();
-}
-
-static uint32_t una(void)
-{
-	return it.qp.wire ? it.qp.wire->una : first_psn;
 }
 
 static void bring_answer(struct input *input)
@@ -533,7 +559,7 @@ static void act(struct input *input)
 static void check_end(void)
 {
 	uint64_t timeout = 4096ull << it.attr.timeout, start;
-	uint64_t most = RNR_MOST + (it.attr.retry_cnt + 2) * timeout;
+	uint64_t most = RNR_MOST + (it.attr.retry_cnt + 2) * PATIENCE * timeout;
 
 	world_arrive();
 	world_turn();

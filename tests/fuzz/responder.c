@@ -63,6 +63,7 @@ static struct {
 } receives[RECEIVES];
 static uint32_t posted, next_completed;
 static uint64_t accepted; /* successful receives */
+static bool was_reset;
 
 /* What may still be answered, and what was. */
 static struct {
@@ -112,7 +113,7 @@ static void make_all(struct input *input)
 	memset(&answered, 0, sizeof(answered));
 	posted = next_completed = 0;
 	accepted = 0;
-	any_ack = false;
+	any_ack = was_reset = false;
 	it.type = types[what & 3];
 	it.with_srq = what & 4;
 	it.v6 = what & 8;
@@ -129,7 +130,7 @@ static void make_all(struct input *input)
 		.ah_attr = { .is_global = 1,
 			     .port_num = 1,
 			     .grh = { .dgid = world_gid(WORLD_PEER, it.v6), .hop_limit = 64, .sgid_index = it.v6 } },
-		.max_dest_rd_atomic = 8 - (depth & 7),
+		.max_dest_rd_atomic = 7 - (depth & 7),
 		.max_rd_atomic = 1,
 		.min_rnr_timer = 1,
 		.timeout = 14,
@@ -170,8 +171,8 @@ static void check_completion(const struct ibv_wc *wc)
 	CHECK(!(wc->wc_flags & IBV_WC_GRH) == (it.type != IBV_QPT_UD));
 	if (it.type == IBV_QPT_UD)
 		CHECK(wc->byte_len >= 40);
-	/* Of UC a longer message may have been lost in it before. */
-	for (uint32_t sge = 0, at = 0; sge < 2 && it.type != IBV_QPT_UC; at += receives[i].length[sge++]) {
+	/* A longer message may have ended in it before: of UC, or before a RESET. */
+	for (uint32_t sge = 0, at = 0; sge < 2 && it.type != IBV_QPT_UC && !was_reset; at += receives[i].length[sge++]) {
 		uint32_t used = wc->byte_len > at ? wc->byte_len - at : 0;
 
 		if (used < receives[i].length[sge])
@@ -339,9 +340,13 @@ static void change(struct input *input)
 		world_move_qp(&it.qp, IBV_QPS_ERR, &it.attr);
 		break;
 	case 1:
+		/* What is completed and not polled by then, a receive of an SRQ too, is gone. */
+		world_arrive();
+		world_turn();
 		poll_all();
 		CHECK(world_move_qp(&it.qp, IBV_QPS_RESET, &it.attr));
 		forget_receives();
+		was_reset = true;
 		bring_up(IBV_QPS_RTS);
 		break;
 	case 2:

@@ -174,15 +174,15 @@ static enum taken put_written(struct nic_qp *qp, struct wire_qp *w, const struct
 static void complete(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)
 {
 	const struct target self = target_self(qp->nic);
-	bool imm = roce_opcode(arrival->packet.opcode)->headers & ROCE_HAS_IMM;
+	bool imm = roce_opcode(arrival->packet.opcode)->headers & ROCE_HAS_IMM, write = is_write(operation_of(arrival));
 
 	w->msn = psn_add(w->msn, 1);
 	w->begun = false;
 	/* A WRITE leaves alone what a SEND of UC took before it was lost: that is the next one's. */
-	if (w->taken && (imm || !is_write(operation_of(arrival)))) {
+	if (w->taken && (!write || imm)) {
 		struct nic_cqe cqe = {
 			.status = IBV_WC_SUCCESS,
-			.opcode = is_write(operation_of(arrival)) ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+			.opcode = write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
 			.byte_len = (uint32_t)w->offset,
 			.imm_data = imm ? arrival->packet.imm_data : 0,
 			.qp_num = qp->qpn,

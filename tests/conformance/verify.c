@@ -2,7 +2,7 @@
 /*
  * The runner: for each chosen row starts two processes (this program again) with a socket between
  * them, prints the row of the matrix with what was done, and ends with the number of rows that
- * failed. With --serve and --join it starts one of them, and a runner on another host the other.
+ * failed. With --listen and --connect it starts one of them, and a runner on another host the other.
  */
 #include <argp.h>
 #include <errno.h>
@@ -24,16 +24,16 @@
 
 #define TRIES 5
 
-enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_SERVE, OPT_JOIN, OPT_PLAY };
+enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_PATH_MTU, OPT_LISTEN, OPT_CONNECT, OPT_PLAY };
 
 static struct {
 	regex_t row;
 	bool any_row, list, with_long, without_cma;
 	uint64_t seed;
-	unsigned ops, timeout;
+	unsigned ops, timeout, path_mtu;
 	int gid_index;
 	/* With the other node on another host: where they meet. */
-	const char *port, *host; /* host: node 1's, of the one to join */
+	const char *port, *host; /* host: of the one to connect to; NULL: we listen */
 	int listener;
 	/* In a player: its node and its sockets. */
 	bool plays;
@@ -52,8 +52,10 @@ static const struct argp_option option_table[] = {
 	{ "long", OPT_LONG, NULL, 0, "also rows that need gigabytes of memory", 0 },
 	{ "without-cma", OPT_WITHOUT_CMA, NULL, 0,
 	  "refuse process_vm_readv and process_vm_writev, as many containers do", 0 },
-	{ "serve", OPT_SERVE, "PORT", 0, "be the first node; the second, on another host, joins at this TCP port", 0 },
-	{ "join", OPT_JOIN, "HOST:PORT", 0, "be the second node: with the same rows, seed and operations as the first", 0 },
+	{ "path-mtu", OPT_PATH_MTU, "BYTES", 0, "path MTU of rows that have none of their own", 0 },
+	{ "listen", OPT_LISTEN, "PORT", 0,
+	  "be one node only; the other, with the same options otherwise, connects to this TCP port", 0 },
+	{ "connect", OPT_CONNECT, "HOST:PORT", 0, "be the other one", 0 },
 	{ "play", OPT_PLAY, "NODE,OOB,REPORT,ROW", OPTION_HIDDEN, NULL, 0 },
 	{},
 };
@@ -97,14 +99,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_WITHOUT_CMA:
 		options.without_cma = true;
 		return 0;
-	case OPT_SERVE:
+	case OPT_PATH_MTU:
+		options.path_mtu = strtoul(arg, NULL, 0);
+		return 0;
+	case OPT_LISTEN:
 		options.port = arg;
 		return 0;
-	case OPT_JOIN:
+	case OPT_CONNECT:
 		options.host = arg;
 		arg = strrchr(arg, ':');
 		if (!arg)
-			argp_error(state, "--join wants HOST:PORT");
+			argp_error(state, "--connect wants HOST:PORT");
 		*arg = '\0';
 		options.port = arg + 1;
 		return 0;
@@ -124,12 +129,19 @@ static const struct argp argp = {
 
 static int player(void)
 {
-	const struct row *row = row_by_name(options.row_name);
+	const struct row *known = row_by_name(options.row_name);
 	struct report report;
+	struct row row;
 
-	if (!row)
+	if (!known)
 		return VERDICT_FAIL;
-	report = play(row, options.node, options.oob, options.seed, options.ops, options.gid_index,
+	row = *known;
+	if (options.path_mtu && !row.path_mtu)
+		row.path_mtu = (unsigned)__builtin_ctz(options.path_mtu / 128);
+	/* soft-RoCE of Linux 6.1, gone back to a request with a fence, waits for the READs behind it too: for ever. */
+	if (row.late_receives && oob_is_far(options.oob))
+		row.chain = false;
+	report = play(&row, options.node, options.oob, options.seed, options.ops, options.gid_index,
 		      options.timeout);
 	return write(options.report, &report, sizeof(report)) == sizeof(report) ? VERDICT_OK :
 										  VERDICT_FAIL;
@@ -166,7 +178,7 @@ struct process {
 static struct process start(const struct row *row, unsigned node, int oob)
 {
 	struct process p = { .verdict = VERDICT_OK };
-	char play[160], seed[32], ops[16], gid[16], timeout[16];
+	char play[160], seed[32], ops[16], gid[16], timeout[16], path_mtu[24];
 	int pipe_fds[2];
 
 	if (pipe2(pipe_fds, O_CLOEXEC)) {
@@ -179,13 +191,14 @@ static struct process start(const struct row *row, unsigned node, int oob)
 	snprintf(gid, sizeof(gid), "--gid=%d", options.gid_index);
 	snprintf(timeout, sizeof(timeout), "--timeout=%u",
 		 row->on_request ? 10 * options.timeout : options.timeout);
+	snprintf(path_mtu, sizeof(path_mtu), "--path-mtu=%u", options.path_mtu);
 	p.pid = fork();
 	if (p.pid == 0) {
 		/* Its own ends and nobody else's, so that a process's end is seen by the other. */
 		fcntl(pipe_fds[1], F_SETFD, 0);
 		if (oob >= 0)
 			fcntl(oob, F_SETFD, 0);
-		execl("/proc/self/exe", "verify", play, seed, ops, gid, timeout, (char *)NULL);
+		execl("/proc/self/exe", "verify", play, seed, ops, gid, timeout, path_mtu, (char *)NULL);
 		_exit(2);
 	}
 	if (p.pid < 0) {

@@ -28,6 +28,8 @@
 #define MAX_MRS	  8
 #define MAX_LIST  64
 #define MAX_INL	  1024
+/* soft-RoCE takes no more than 480 */
+#define MAX_FAR_INL 400
 #define GRH_BYTES 40
 #define QKEY	  0x1ee7c0deu
 
@@ -288,6 +290,8 @@ struct world {
 	struct rng rng; /* of the plan: both processes draw the same numbers */
 	int gid_index;
 	int oob;	  /* socket to the other process, or -1 */
+	bool far;	  /* which is on another machine */
+	uint32_t max_inl; /* bytes of an inline payload */
 	uint32_t mtu;	  /* the port's, bytes */
 	uint32_t max_len; /* of a message in this row */
 	unsigned round;
@@ -390,6 +394,8 @@ void oob_exchange_hello(struct world *w);
 void oob_barrier(struct world *w);
 uint64_t oob_swap(struct world *w, uint64_t value);
 bool oob_peer_gone(struct world *w);
+/* Whether the other process is on another machine. */
+bool oob_is_far(int oob);
 
 /* ---- verify_player.c: one process's part of a row ---- */
 

@@ -2,7 +2,8 @@
 /*
  * A node's verbs objects: made, connected, and taken down with nothing left over.
  *
- * Timers are those that careful programs set: timeout 14 (67 ms), 7 retries, RNR without end.
+ * Timers are those that careful programs set: timeout 14 (67 ms), 7 retries, RNR without end. A peer on another machine may
+ * be an emulated one: timeout 17 (537 ms).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -133,7 +134,7 @@ static void create_qp(struct world *w, struct node *n, unsigned i, unsigned sq_d
 	struct ibv_qp_cap asked;
 
 	if (row->inl)
-		attr.cap.max_inline_data = w->max_len < MAX_INL ? w->max_len : MAX_INL;
+		attr.cap.max_inline_data = w->max_len < w->max_inl ? w->max_len : w->max_inl;
 	asked = attr.cap;
 	if (row->api[n->id] == API_CLASSIC)
 		classic_create_qp(n, q, &attr);
@@ -300,7 +301,7 @@ static void connect_qp(struct world *w, struct node *n, unsigned i)
 	attr.sq_psn = n->hello.psn[i];
 	if (rc) {
 		attr.max_rd_atomic = attr.max_dest_rd_atomic;
-		attr.timeout = 14;
+		attr.timeout = w->far ? 17 : 14;
 		attr.retry_cnt = 7;
 		attr.rnr_retry = 7;
 		rts |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |

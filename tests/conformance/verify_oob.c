@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include "verify.h"
 
@@ -63,9 +64,18 @@ void oob_barrier(struct world *w)
 	oob_swap(w, 0);
 }
 
+bool oob_is_far(int oob)
+{
+	int domain = AF_UNIX;
+	socklen_t length = sizeof(domain);
+
+	return oob >= 0 && !getsockopt(oob, SOL_SOCKET, SO_DOMAIN, &domain, &length) &&
+	       domain != AF_UNIX;
+}
+
 bool oob_peer_gone(struct world *w)
 {
 	struct pollfd fd = { .fd = w->oob, .events = POLLRDHUP };
 
-	return w->oob >= 0 && poll(&fd, 1, 0) > 0 && fd.revents & (POLLHUP | POLLRDHUP | POLLERR);
+	return w->oob >= 0 && poll(&fd, 1, 0) > 0 && fd.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }

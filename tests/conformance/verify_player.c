@@ -108,6 +108,8 @@ struct report play(const struct row *row, unsigned node, int oob, uint64_t seed,
 	w->seed = rng_hash(seed, row->name);
 	w->rng.state = w->seed;
 	w->oob = oob;
+	w->far = oob_is_far(oob);
+	w->max_inl = w->far ? MAX_FAR_INL : MAX_INL;
 	w->gid_index = gid_index;
 	w->ops_wanted = ops * row->times;
 	w->nodes = row->place == ONE_NODE ? 1 : 2;

@@ -453,22 +453,26 @@ static const struct nic_segment *own_segment(void)
 {
 	static const struct nic_segment *found;
 	FILE *maps = found ? NULL : fopen("/proc/self/maps", "r");
+	int memory = maps ? open("/proc/self/mem", O_RDONLY | O_CLOEXEC) : -1;
 	char text[512];
 
 	while (maps && fgets(text, sizeof(text), maps)) {
-		const struct nic_segment *seg;
+		struct seg_header hdr;
 		unsigned long from, to, offset;
 
 		if (!strstr(text, "/memfd:uroce") ||
 		    sscanf(text, "%lx-%lx %*s %lx", &from, &to, &offset) != 3 || offset ||
-		    to - from < sizeof(*seg))
+		    to - from < sizeof(*found))
 			continue;
-		seg = (const struct nic_segment *)from;
-		if (seg->hdr.magic == NIC_MAGIC && seg->hdr.pid == (uint32_t)getpid())
-			found = seg;
+		/* It may be a peer's that the helper has mapped this moment. */
+		if (pread(memory, &hdr, sizeof(hdr), (off_t)from) == sizeof(hdr) && hdr.magic == NIC_MAGIC &&
+		    hdr.pid == (uint32_t)getpid())
+			found = (const struct nic_segment *)from;
 	}
-	if (maps)
+	if (maps) {
 		fclose(maps);
+		close(memory);
+	}
 	check(found, "no segment of this process is mapped");
 	return found;
 }

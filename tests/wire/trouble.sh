@@ -22,10 +22,10 @@ end=$(($(date +%s) + seconds))
 seed=0
 while
 	seed=$((seed + 1))
-	echo "== uroce lab 2 $* --seed=$seed -- verify --row '$rows' --seed $seed --serve 9999 ::" \
-		"verify --row '$rows' --seed $seed --join host1:9999"
-	"$uroce" lab 2 "$@" --seed=$seed -- "$verify" --row "$rows" --seed $seed --serve 9999 :: \
-		"$verify" --row "$rows" --seed $seed --join host1:9999 >"$out" 2>&1 || { cat "$out"; exit 1; }
+	echo "== uroce lab 2 $* --seed=$seed -- verify --row '$rows' --seed $seed --listen 9999 ::" \
+		"verify --row '$rows' --seed $seed --connect host1:9999"
+	"$uroce" lab 2 "$@" --seed=$seed -- "$verify" --row "$rows" --seed $seed --listen 9999 :: \
+		"$verify" --row "$rows" --seed $seed --connect host1:9999 >"$out" 2>&1 || { cat "$out"; exit 1; }
 	tail -n 1 "$out"
 	[ "$(grep -c ' rows, 0 failed$' "$out")" = 2 ] || { cat "$out"; exit 1; }
 	[ "$(date +%s)" -lt $end ]

@@ -1,0 +1,160 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# usage: cells.sh UROCE ATTEND PEER TABLE GROUP FAMILY MTU FIRST_PORT
+#
+# Runs the rows of one group of a table (cells.table describes it) between uroce here and soft-RoCE in the peer (PEER is
+# peer.sh's directory): each size both ways, with the server there and with the server here. FAMILY, ipv4 or ipv6, is that of
+# the GIDs; MTU is the path's, and the interfaces get one that just carries it. Prints a line for each run, with both exit
+# statuses and the figure that the program reports; for a run that fails also all that both printed. At the end the packets
+# are judged: tshark must find none of ours malformed, and the peer's kernel no ICRC wrong.
+set -u
+
+uroce=$1
+attend=$2
+dir=$3
+table=$4
+group=$5
+family=$6
+mtu=$7
+port=$8
+
+source=$(dirname "$0")
+peer=$source/peer.sh
+. "$source/capture.sh"
+
+# Seconds for one side: a hang, or an emulated machine on a busy one.
+patience=60
+
+[ ! -e "$dir/skipped" ] || {
+	cat "$dir/skipped"
+	exit 77
+}
+
+# In the order of both sides' tables: soft-RoCE has its link-local address first.
+case $family in
+ipv4) here_gid=0 there_gid=1 ;;
+ipv6) here_gid=1 there_gid=2 ;;
+esac
+# Room for the longest headers.
+interface=$((mtu + 200 > 1500 ? mtu + 200 : 1500))
+
+client=
+server=
+logs=$(mktemp -d)
+trap 'kill $server $client 2>/dev/null; capture_stop; rm -rf "$logs"' EXIT
+trap 'exit 1' INT TERM
+
+# here LOG COMMAND...: on uroce, in the background only.
+here() {
+	local log=$1
+	shift
+	exec "$peer" here "$dir" "$attend" $patience "$uroce" run -- "$@" >"$log" 2>&1
+}
+
+there() {
+	local log=$1
+	shift
+	exec "$peer" there "$dir" $patience "$*" >"$log" 2>&1
+}
+
+# await_listener SIDE: till something listens on $port.
+await_listener() {
+	local look
+	look="until grep -qs ':$(printf %04X "$port") [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done"
+	case $1 in
+	here) timeout $patience "$peer" here "$dir" sh -c "$look" ;;
+	there) "$peer" there "$dir" $patience "$look" ;;
+	esac >/dev/null
+}
+
+# arguments GID SIZE PROGRAM...: what each of the programs calls these.
+arguments() {
+	local gid=$1 size=$2
+	shift 2
+	[ "$size" = - ] || set -- "$@" -s $((${size//MTU/$mtu}))
+	case $1 in
+	ibv_ud_pingpong) echo "$* -p $port -g $gid" ;;
+	ibv_*) echo "$* -p $port -g $gid -m $mtu" ;;
+	*) echo "$* -p $port -x $gid -m $mtu" ;;
+	esac
+}
+
+# run SERVER_SIDE SIZE PROGRAM...: both sides; their output in $logs, their statuses in server_status and client_status.
+run() {
+	local at=$1 size=$2 address here_arguments there_arguments
+	shift 2
+	port=$((port + 1))
+	here_arguments=$(arguments $here_gid "$size" "$@")
+	there_arguments=$(arguments $there_gid "$size" "$@")
+	# shellcheck disable=SC2086 # lists of words
+	if [ "$at" = there ]; then
+		there "$logs/server" $there_arguments &
+		server=$!
+		await_listener there
+		here "$logs/client" $here_arguments 10.78.0.2 &
+		client=$!
+	else
+		here "$logs/server" $here_arguments &
+		server=$!
+		await_listener here
+		there "$logs/client" $there_arguments 10.78.0.1 &
+		client=$!
+	fi
+	# One side failed. The other has a moment to see it; in the peer its time runs out.
+	wait -n $server $client || {
+		sleep 1
+		"$peer" there "$dir" 10 "killall -q ${1##*/}" >/dev/null
+		kill $server $client 2>/dev/null
+	}
+	wait $server
+	server_status=$?
+	wait $client
+	client_status=$?
+	server=
+	client=
+}
+
+# The figure that the program printed: in usec for one iteration, or the columns of perftest.
+figure() {
+	awk '
+		/^ *#bytes/ { table = 1; next }
+		table && $1 ~ /^[0-9]+$/ && $2 ~ /^[0-9]+$/ { print $4 (NF > 5 ? " us" : " MiB/s"); exit }
+		$2 == "iters" && $7 ~ /^[0-9.]+$/ { print $7 " us"; exit }
+	' "$1"
+}
+
+"$peer" mtu "$dir" $interface || exit 1
+capture_start "$dir" "$logs" || exit 1
+
+rows=0
+failed=0
+while read -r row_group sizes command; do
+	[ "$row_group" = "$group" ] || continue
+	for size in ${sizes//,/ }; do
+		for at in there here; do
+			rows=$((rows + 1))
+			# shellcheck disable=SC2086 # a list of words
+			run $at $size $command </dev/null
+			verdict=ok
+			result=$(figure "$logs/client")
+			# The programs report some errors and exit with 0 all the same.
+			[ $server_status = 0 ] && [ $client_status = 0 ] && [ -n "$result" ] &&
+				! grep -qiE 'invalid data|error|fail|unable|could ?n.t' "$logs/server" "$logs/client" ||
+				verdict=FAILED
+			printf '%-6s  server %-5s %-3s  client %-3s  %-9s  %-36s  %s\n' $verdict $at $server_status \
+				$client_status "$size" "$command" "$result"
+			[ $verdict = ok ] && continue
+			failed=$((failed + 1))
+			echo "-- the server printed:"
+			cat "$logs/server"
+			echo "-- the client printed:"
+			cat "$logs/client"
+			echo "--"
+		done
+	done
+done <"$table"
+
+capture_judge "$group-$family-$mtu" || failed=$((failed + 1))
+echo "$group, $family, path MTU $mtu: $rows runs, $failed failed"
+[ $rows -gt 0 ] && [ $failed = 0 ]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Copies from and to the program's memory, as a NIC's DMA makes them: by system calls that no tool interposes.
+ * The program's memory: copies from and to it, as a NIC's DMA makes them, and mappings of it: by system calls that no tool interposes.
  * Sanitizers take those of the C library for accesses of the calling thread. But it is the completion that says when the
  * memory is the program's again, through another process perhaps, which they cannot see; and what is registered may be
  * memory that a container has not given out yet.
@@ -8,7 +8,9 @@
 #ifndef UROCE_LOCAL_DMA_H
 #define UROCE_LOCAL_DMA_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -38,6 +40,19 @@ static inline ssize_t dma_from_file(int fd, const struct iovec *to, uint32_t cou
 static inline ssize_t dma_to_file(int fd, const struct iovec *from, uint32_t count, uint64_t offset)
 {
 	return syscall(SYS_pwritev, (long)fd, from, (long)count, (long)offset, 0l);
+}
+
+/* As mmap(2) with MAP_FIXED, and mremap(2) with MREMAP_FIXED: the program's memory is put on other pages, which hold what it held.
+ * Sanitizers would take that for new memory, stored to by this thread. True if it was done. */
+static inline bool dma_map(void *at, uint64_t length, int prot, int flags, int fd, uint64_t offset)
+{
+	return syscall(SYS_mmap, at, (unsigned long)length, (long)prot, (long)(flags | MAP_FIXED), (long)fd, offset) != -1;
+}
+
+static inline bool dma_move(void *from, uint64_t length, void *to)
+{
+	return syscall(SYS_mremap, from, (unsigned long)length, (unsigned long)length, (long)(MREMAP_MAYMOVE | MREMAP_FIXED),
+		       to) != -1;
 }
 
 #endif

@@ -420,7 +420,7 @@ again:
 		consume(cq, &found);
 	}
 	nic_unlock(&cq->ring_lock);
-	if (!got && wire_is_used(cq->nic) && wire_poll(cq->nic))
+	if (!got && wire_is_used(cq) && wire_poll(cq->nic))
 		goto again;
 	spin_polled(got);
 	return got;
@@ -441,7 +441,7 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 	} while (!atomic_compare_exchange_weak(&cq->shared->arm, &arm, want));
 	if (arm == NIC_ARM_FIRED)
 		nic_cq_deliver(cq);
-	if (wire_is_used(cq->nic))
+	if (wire_is_used(cq))
 		wire_listen(cq->nic);
 	return 0;
 }

@@ -35,6 +35,7 @@ struct nic_cq {
 	 * destroying the CQ waits for it. */
 	uint32_t events_read;
 	_Atomic uint32_t users;	   /* QPs and SRQs that complete here */
+	_Atomic uint32_t wired; /* QPs, counted for each queue, that have a state on the wire */
 	_Atomic uint32_t deferred; /* QPs on nic->deferred that complete here */
 };
 

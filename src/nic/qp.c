@@ -155,9 +155,15 @@ static void forget_work(struct nic_qp *qp)
 	qp->finish_at = qp->due = 0;
 }
 
-/* Receives of an SRQ that the peer took for this QP and did not complete are available to others
- * again. Nobody visits. */
-static void give_back_begun(struct nic_qp *qp)
+/* The QPN in whose name receives of an SRQ are taken for this QP: its peer's or, from the wire, its own. Not after
+ * disconnecting. */
+static uint32_t taker_for(const struct nic_qp *qp)
+{
+	return qp->transport == &wire_transport ? qp->qpn : qp->attr.dest_qp_num;
+}
+
+/* Receives of an SRQ that were taken for this QP, and not completed, are available to others again. Nobody visits. */
+static void give_back_begun(struct nic_qp *qp, uint32_t taker)
 {
 	uint8_t *seen = qp->srq && qp->type != IBV_QPT_UD ? calloc(1, NIC_MAX_WR) : NULL;
 
@@ -165,8 +171,7 @@ static void give_back_begun(struct nic_qp *qp)
 		return;
 	nic_cq_mark(qp->recv_cq, NIC_REF_SRQ, qp->srq->index, seen);
 	for (uint32_t slot = 0; slot < qp->srq->rq.max_wr; slot++) {
-		if (qp->attr.dest_qp_num &&
-		    nic_rq_taker(&qp->srq->rq, slot) == qp->attr.dest_qp_num && !seen[slot])
+		if (taker && nic_rq_taker(&qp->srq->rq, slot) == taker && !seen[slot])
 			nic_rq_repost(&qp->srq->rq, slot);
 	}
 	free(seen);
@@ -189,6 +194,7 @@ static void fold_counters(struct nic_qp *qp)
 void nic_qp_destroy(struct nic_qp *qp)
 {
 	struct nic *nic = qp->nic;
+	uint32_t taker = taker_for(qp);
 	bool visited = false;
 
 	if (!nic_is_orphan(nic)) {
@@ -213,7 +219,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 		visited = !visits_over(nic, NIC_GRACE, NULL);
 		forget_work(qp);
 		if (!visited)
-			give_back_begun(qp);
+			give_back_begun(qp, taker);
 		fold_counters(qp);
 		table_free(&nic->qps, qp->index);
 	}
@@ -227,6 +233,8 @@ void nic_qp_destroy(struct nic_qp *qp)
 
 void nic_qp_reset(struct nic_qp *qp)
 {
+	uint32_t taker = taker_for(qp);
+
 	transport_disconnect(qp);
 	qp->generation++;
 	nic_qp_set_state(qp, IBV_QPS_RESET);
@@ -235,7 +243,7 @@ void nic_qp_reset(struct nic_qp *qp)
 
 	forget_work(qp);
 	if (!visited)
-		give_back_begun(qp);
+		give_back_begun(qp, taker);
 	nic_rq_reset(&qp->rq, qp->generation, visited);
 	qp->established = false;
 	atomic_store(&qp->shared->peer_instance, 0);
@@ -289,8 +297,8 @@ static void flush_begun(struct nic_qp *qp, struct nic_rq *rq, enum nic_ref_kind 
 	for (uint32_t slot = 0; slot < rq->max_wr; slot++) {
 		uint32_t taker = nic_rq_taker(rq, slot);
 
-		/* In an SRQ only what our peer took is ours. */
-		if (taker && !seen[slot] && (kind == NIC_REF_RQ || taker == qp->attr.dest_qp_num))
+		/* In an SRQ only what was taken for us is ours. */
+		if (taker && !seen[slot] && (kind == NIC_REF_RQ || taker == taker_for(qp)))
 			flush_one(qp, kind, index, rq->shared, slot);
 	}
 	free(seen);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "local/dma.h"
 #include "nic/crash.h"
 #include "nic/guard.h"
 #include "nic/pins.h"
@@ -168,7 +169,8 @@ static bool next_run(const struct switcher *s, uint64_t length, uint64_t *from, 
 static bool write_all(int file, const uint8_t *from, uint64_t length, uint64_t offset)
 {
 	while (length) {
-		ssize_t n = pwrite(file, from, length, (off_t)offset);
+		struct iovec iov = { .iov_base = (void *)from, .iov_len = length };
+		ssize_t n = dma_to_file(file, &iov, 1, offset);
 
 		if (n <= 0)
 			return false;
@@ -182,7 +184,8 @@ static bool write_all(int file, const uint8_t *from, uint64_t length, uint64_t o
 static bool read_all(int file, uint8_t *to, uint64_t length, uint64_t offset)
 {
 	while (length) {
-		ssize_t n = pread(file, to, length, (off_t)offset);
+		struct iovec iov = { .iov_base = to, .iov_len = length };
+		ssize_t n = dma_from_file(file, &iov, 1, offset);
 
 		if (n <= 0)
 			return false;
@@ -380,8 +383,7 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 	/* A stopped visitor, or a switch that failed, may have left something. */
 	empty_file(s, start, length);
 	if (!fill_file(s, at(from), length, start) ||
-	    mmap(at(start), length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->file,
-		 (off_t)start) == MAP_FAILED) {
+	    !dma_map(at(start), length, prot, MAP_SHARED | MAP_NORESERVE, s->file, start)) {
 		release(s, hold, threads, start, length, true);
 		empty_file(s, start, length);
 		return NIC_UNMAPPED_MEMORY;
@@ -439,12 +441,10 @@ static bool fill_memory(struct switcher *s, uint64_t to, uint64_t offset, uint64
 /* Nobody looks: new memory in the same place, which the kernel joins with what is beside it. */
 static bool replace(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot)
 {
-	if (mmap(at(start), length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-		 -1, 0) == MAP_FAILED)
+	if (!dma_map(at(start), length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
 		return false;
 	if (!fill_memory(s, start, offset, length)) {
-		mmap(at(start), length, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->file,
-		     (off_t)offset);
+		dma_map(at(start), length, prot, MAP_SHARED | MAP_NORESERVE, s->file, offset);
 		return false;
 	}
 	if (prot != (PROT_READ | PROT_WRITE))
@@ -509,8 +509,7 @@ static bool replace_held(struct switcher *s, enum hold hold, const struct thread
 	if (hold == HOLD_FAULTS)
 		let_reads_end(threads, start, length);
 	replaced = fill_memory(s, spare, offset, length) && !mprotect(at(spare), length, prot) &&
-		   mremap(at(spare), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at(start)) !=
-			   MAP_FAILED;
+		   dma_move(at(spare), length, at(start));
 	unprotect(s, hold, threads, start, length, !replaced);
 	return replaced;
 }
@@ -519,8 +518,7 @@ static bool replace_held(struct switcher *s, enum hold hold, const struct thread
  * are copied by touching them. */
 static bool detach(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot)
 {
-	if (mmap(at(start), length, prot, MAP_PRIVATE | MAP_FIXED, s->file, (off_t)offset) ==
-	    MAP_FAILED)
+	if (!dma_map(at(start), length, prot, MAP_PRIVATE, s->file, offset))
 		return false;
 	for (uint64_t run = offset, end = 0; next_data(s->file, offset + length, &run, &end);
 	     run = end) {

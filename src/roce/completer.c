@@ -32,6 +32,7 @@ static void progress(struct nic_qp *qp, struct wire_qp *w, uint32_t packets)
 	}
 	congestion_acknowledged(&w->congestion, packets,
 				(uint32_t)psn_diff(w->next, w->una) + packets >= congestion_window(&w->congestion));
+	w->psn_mismatch = false;
 	if (w->recovering && psn_diff(w->una, w->recover) >= 0)
 		w->recovering = false;
 	if (psn_diff(w->next, w->una) < 0) {
@@ -208,6 +209,14 @@ static void take_answer(struct nic_qp *qp, struct wire_qp *w, const struct roce_
 		uint64_t offset = (uint64_t)(uint32_t)psn_diff(w->una, wqe->psn) * w->mtu;
 		uint64_t length = wqe->length - offset < w->mtu ? wqe->length - offset : w->mtu;
 
+		/* The first and those in the middle are as long as the responder's path MTU. */
+		if (wqe->opcode == IBV_WR_RDMA_READ && packet->length != w->mtu &&
+		    (operation == ROCE_READ_RESPONSE_FIRST || operation == ROCE_READ_RESPONSE_MIDDLE)) {
+			struct cause c = { .value = w->mtu, .limit = packet->length };
+
+			wire_fail(w, w->una_pos, IBV_WC_BAD_RESP_ERR, CAUSE_MTU_MISMATCH, &c);
+			return;
+		}
 		if (wqe->opcode != IBV_WR_RDMA_READ || packet->length != length) {
 			bad_response(w, packet->length, length);
 			return;
@@ -251,6 +260,17 @@ static void take_data(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 		recover(w);
 }
 
+/* A NAK of what was before our first packet, or an ACK of what is behind all of them, before anything was acknowledged: the other
+ * end counts from elsewhere. */
+static void notice_mismatch(const struct nic_qp *qp, struct wire_qp *w, const struct roce_packet *packet)
+{
+	bool nak = packet->syndrome == ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_PSN);
+
+	if (w->una == qp->attr.sq_psn && w->una != w->end && (packet->opcode & 31) == ROCE_ACKNOWLEDGE &&
+	    (nak || packet->syndrome >> 5 == ROCE_ACK) && nak == (psn_diff(packet->psn, w->una) < 0))
+		w->psn_mismatch = true;
+}
+
 void wire_take_response(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)
 {
 	const struct roce_packet *packet = &arrival->packet;
@@ -259,8 +279,10 @@ void wire_take_response(struct nic_qp *qp, struct wire_qp *w, const struct arriv
 	if (qp->type != IBV_QPT_RC || (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD) || has_failed(w))
 		return;
 	/* Of something long answered, or never asked. A NAK or RNR NAK of una - 1 cannot be either. */
-	if (psn_diff(packet->psn, w->una) < 0 || psn_diff(packet->psn, w->end) >= 0)
+	if (psn_diff(packet->psn, w->una) < 0 || psn_diff(packet->psn, w->end) >= 0) {
+		notice_mismatch(qp, w, packet);
 		return;
+	}
 	if ((packet->opcode & 31) == ROCE_ACKNOWLEDGE)
 		take_acknowledgement(qp, w, packet);
 	else if (row->headers & ROCE_HAS_AETH && packet->syndrome >> 5 != ROCE_ACK)

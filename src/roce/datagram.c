@@ -97,7 +97,8 @@ static void drop(struct nic_qp *qp, const struct arrival *arrival, enum cause_co
 	c->qpn = qp->qpn;
 	c->peer_qpn = arrival->packet.src_qpn;
 	c->state = qp->state;
-	c->length = arrival->packet.length;
+	if (!c->length)
+		c->length = arrival->packet.length;
 	atomic_fetch_add_explicit(&qp->shared->drops, 1, memory_order_relaxed);
 	counter_add(&qp->nic->seg->counters.rx_drops, 1);
 	cause_record(nic_causes(qp->nic), c);

@@ -191,13 +191,18 @@ no_socket:
 	return NULL;
 }
 
-void port_close(struct port *port)
+void port_close_descriptors(struct port *port)
 {
 	close(port->fd);
 	for (int i = 0; i < PORT_FLOWS; i++) {
 		if (port->flows[i] >= 0)
 			close(port->flows[i]);
 	}
+}
+
+void port_close(struct port *port)
+{
+	port_close_descriptors(port);
 	burst_forget_spares(port);
 	free(port->buffers);
 	free(port->seen);
@@ -360,13 +365,27 @@ static void read_datagram(struct port *port, struct nic *nic, unsigned i,
 	}
 }
 
+/* Before the kernel fills it. */
+static void make_ready(struct port_buffers *buffers, unsigned i)
+{
+	buffers->iov[i] = (struct iovec){ .iov_base = buffers->bytes[i], .iov_len = RECEIVE_BYTES };
+	buffers->messages[i].msg_hdr = (struct msghdr){ .msg_name = &buffers->from[i],
+							.msg_namelen = sizeof(buffers->from[i]),
+							.msg_iov = &buffers->iov[i],
+							.msg_iovlen = 1,
+							.msg_control = buffers->control[i],
+							.msg_controllen = CONTROL_BYTES };
+}
+
 static bool prepare(struct port *port)
 {
-	if (!port->buffers)
-		port->buffers = malloc(sizeof(*port->buffers));
-	if (!port->seen)
-		port->seen = calloc(1, sizeof(*port->seen));
-	return port->buffers && port->seen;
+	if (port->buffers)
+		return true;
+	port->seen = port->seen ? port->seen : calloc(1, sizeof(*port->seen));
+	port->buffers = port->seen ? malloc(sizeof(*port->buffers)) : NULL;
+	for (unsigned i = 0; i < RECEIVE_MESSAGES && port->buffers; i++)
+		make_ready(port->buffers, i);
+	return port->buffers;
 }
 
 unsigned port_receive(struct port *port, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg)
@@ -376,21 +395,12 @@ unsigned port_receive(struct port *port, struct nic *nic, void (*arrived)(void *
 	if (pthread_mutex_trylock(&port->receiving))
 		return 0;
 	for (int round = 0; round < RECEIVE_ROUNDS && prepare(port); round++) {
-		struct port_buffers *buffers = port->buffers;
+		int n = recvmmsg(port->fd, port->buffers->messages, RECEIVE_MESSAGES, MSG_DONTWAIT, NULL);
 
-		for (int i = 0; i < RECEIVE_MESSAGES; i++) {
-			buffers->iov[i] = (struct iovec){ .iov_base = buffers->bytes[i], .iov_len = RECEIVE_BYTES };
-			buffers->messages[i].msg_hdr = (struct msghdr){ .msg_name = &buffers->from[i],
-									.msg_namelen = sizeof(buffers->from[i]),
-									.msg_iov = &buffers->iov[i],
-									.msg_iovlen = 1,
-									.msg_control = buffers->control[i],
-									.msg_controllen = CONTROL_BYTES };
-		}
-		int n = recvmmsg(port->fd, buffers->messages, RECEIVE_MESSAGES, MSG_DONTWAIT, NULL);
-
-		for (int i = 0; i < n; i++)
+		for (int i = 0; i < n; i++) {
 			read_datagram(port, nic, (unsigned)i, arrived, arg);
+			make_ready(port->buffers, (unsigned)i);
+		}
 		total += n > 0 ? (unsigned)n : 0;
 		if (n < RECEIVE_MESSAGES)
 			break;

@@ -68,6 +68,8 @@ uint16_t port_configured(void);
 /* Opens the sockets of an address; NULL with errno. EADDRINUSE: another user, or another RoCE, has the port. */
 struct port *port_open(const union ibv_gid *gid);
 void port_close(struct port *port);
+/* In a forked child, whose copy of the rest may be anything. */
+void port_close_descriptors(struct port *port);
 
 /* From the port to a GID; entropy chooses the flow. 0, or errno. */
 int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, struct route *route);

@@ -20,9 +20,15 @@
 
 enum emitted { EMITTED, BURST_FULL, NOT_NOW };
 
+/* ns. A requester may wait up to four times what its attribute says (specification 9.7.6.1.3); short times are meant for hardware,
+ * which needs no processor to answer. */
+#define PATIENT_UNTIL 256000000ull
+
 static uint64_t ack_timeout(const struct nic_qp *qp)
 {
-	return qp->attr.timeout ? 4096ull << qp->attr.timeout : 0;
+	uint64_t timeout = 4096ull << qp->attr.timeout;
+
+	return timeout >= PATIENT_UNTIL ? timeout : 4 * timeout < PATIENT_UNTIL ? 4 * timeout : PATIENT_UNTIL;
 }
 
 void wire_fail(struct wire_qp *w, uint64_t position, enum ibv_wc_status status, enum cause_code code, const struct cause *c)
@@ -340,8 +346,7 @@ static void send_what_may(struct nic_qp *qp, struct wire_qp *w)
 		visit_leave(here);
 		int error = burst.runs ? burst_flush(&burst) : 0;
 
-		if (error)
-			w->route_error = error;
+		w->route_error = error;
 		if (qp->type == IBV_QPT_UC)
 			forget_sent(w);
 	} while (last == BURST_FULL);
@@ -354,6 +359,7 @@ void wire_send(struct nic_qp *qp, struct wire_qp *w)
 		return;
 	if (!w->started || (int64_t)(w->una_pos - qp->sq_exec) < 0) { /* as after SQE */
 		w->started = true;
+		w->failed = false;
 		w->una_pos = w->next_pos = w->end_pos = qp->sq_begun = qp->sq_exec;
 		w->una = w->next = w->end = qp->sq_psn;
 	}
@@ -367,7 +373,8 @@ void wire_send(struct nic_qp *qp, struct wire_qp *w)
 /* Why nothing comes back, as far as this end can know. */
 static enum transport_outcome no_response(struct wire_qp *w, struct transport_result *result, bool waited)
 {
-	result->cause = w->no_route		   ? w->no_route :
+	result->cause = w->psn_mismatch		   ? CAUSE_PSN_MISMATCH :
+			w->no_route		   ? w->no_route :
 			w->route_error == EMSGSIZE ? CAUSE_WIRE_MTU :
 			w->route_error		   ? CAUSE_WIRE_UNREACHABLE :
 						     CAUSE_NO_ANSWER;
@@ -381,22 +388,34 @@ static enum transport_outcome wait_until(struct transport_result *result, uint64
 	return TRANSPORT_WAIT;
 }
 
+/* UC: the system did not send it. Nobody hears of it, but it can be found out. */
+static void lost_here(struct nic_qp *qp, const struct nic_swqe *wqe, struct wire_qp *w)
+{
+	struct cause c = { .value = (uint64_t)w->route_error };
+
+	request_record(qp, wqe, CAUSE_DROP_UNREACHABLE, IBV_WC_SUCCESS, &c);
+	if (qp->sq_exec + 1 == w->una_pos) /* the last that was sent so far */
+		w->route_error = 0;
+}
+
 /* How the request at the head of the send queue stands. */
 static enum transport_outcome outcome_of_head(struct nic_qp *qp, struct nic_swqe *wqe, struct wire_qp *w,
 					      struct transport_result *result)
 {
 	uint64_t now = nic_now();
 
-	if (qp->sq_exec != w->una_pos)
+	if (qp->sq_exec != w->una_pos) {
+		if (qp->type == IBV_QPT_UC && w->route_error)
+			lost_here(qp, wqe, w);
 		return TRANSPORT_DONE;
+	}
 	if (w->failed && w->failed_pos == qp->sq_exec) {
 		result->status = w->status;
 		result->cause = request_record(qp, wqe, w->code, w->status, &w->cause);
 		return TRANSPORT_FAILED;
 	}
 	if (!w->has_route && qp->type == IBV_QPT_UC) {
-		/* Lost, and nobody hears of it. */
-		request_record(qp, wqe, CAUSE_DROP_UNREACHABLE, IBV_WC_SUCCESS, &w->cause);
+		lost_here(qp, wqe, w);
 		w->una_pos++;
 		w->next_pos = w->end_pos = w->una_pos;
 		return TRANSPORT_DONE;

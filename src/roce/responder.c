@@ -35,29 +35,51 @@ static bool is_write(uint32_t operation)
 	return operation >= ROCE_WRITE_FIRST && operation <= ROCE_WRITE_ONLY_IMM;
 }
 
-/* The message ends the connection, or (UC) only itself: why is recorded here, where it is known. */
-static enum taken refuse(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival, uint8_t nak, enum cause_code code,
-			 struct cause *c)
+/* Why something does not go on is recorded here, where it is known. */
+static void record(struct nic_qp *qp, enum cause_code code, struct cause *c)
 {
-	const struct target self = target_self(qp->nic);
-	uint64_t flag = nak == ROCE_NAK_OPERATION  ? NIC_QP_FAILED :
-			code == CAUSE_QP_ACCESS || code == CAUSE_BAD_REQUEST ? NIC_QP_REQ_ERR :
-								    NIC_QP_ACCESS_ERR;
-
 	c->code = code;
 	c->qpn = qp->qpn;
 	c->peer_qpn = qp->attr.dest_qp_num;
 	c->state = qp->state;
 	cause_record(nic_causes(qp->nic), c);
-	if (qp->type != IBV_QPT_RC)
-		return DROPPED;
+}
+
+/* The message is lost, and its sender does not hear of it. */
+static enum taken drop(struct nic_qp *qp, enum cause_code code, struct cause *c)
+{
+	record(qp, code, c);
+	return DROPPED;
+}
+
+/* The connection ends with a NAK; flag: what its owner is told (NIC_QP_...). */
+static enum taken end(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival, uint8_t nak, enum cause_code code,
+		      uint64_t flag, struct cause *c)
+{
+	const struct target self = target_self(qp->nic);
+
+	record(qp, code, c);
 	w->nak = ROCE_SYNDROME(ROCE_NAK, nak);
 	w->nak_psn = arrival->packet.psn;
 	responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), flag);
 	return REFUSED;
 }
 
-/* Ends the receive of the message in error, which fails the QP (specification 9.9.3, classes C and D). */
+/* The message ends the connection, or (UC) only itself. Events as between processes of one host (local/outcome.c). */
+static enum taken refuse(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival, uint8_t nak, enum cause_code code,
+			 struct cause *c)
+{
+	if (qp->type != IBV_QPT_RC)
+		return drop(qp, code == CAUSE_QP_ACCESS || nak == ROCE_NAK_ACCESS ? CAUSE_DROP_ACCESS : code, c);
+	return end(qp, w, arrival, nak, code,
+		   nak == ROCE_NAK_OPERATION				? NIC_QP_FAILED :
+		   code == CAUSE_QP_ACCESS || code == CAUSE_BAD_REQUEST ? NIC_QP_REQ_ERR :
+									  NIC_QP_ACCESS_ERR,
+		   c);
+}
+
+/* The receive of the message is not what it must be: it ends in error, which fails the QP (specification 9.9.3, class C). Only
+ * what is too long for UC leaves its receive to the next message (class D). */
 static enum taken fail_receive(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival, enum cause_code code,
 			       struct cause *c)
 {
@@ -69,11 +91,14 @@ static enum taken fail_receive(struct nic_qp *qp, struct wire_qp *w, const struc
 			       .src_qp = qp->attr.dest_qp_num,
 			       .vendor_err = code };
 
+	if (too_short && qp->type != IBV_QPT_RC)
+		return drop(qp, CAUSE_DROP_TOO_LONG, c);
 	responder_complete(&self, qp->shared, &w->receive, &cqe, true);
 	w->taken = false;
-	if (w->receive.srq < 0)
-		responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), NIC_QP_FAILED);
-	return refuse(qp, w, arrival, too_short ? ROCE_NAK_INVALID_REQUEST : ROCE_NAK_OPERATION, code, c);
+	if (qp->type == IBV_QPT_RC)
+		return end(qp, w, arrival, too_short ? ROCE_NAK_INVALID_REQUEST : ROCE_NAK_OPERATION, code, NIC_QP_FAILED, c);
+	responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), NIC_QP_FAILED);
+	return drop(qp, CAUSE_DROP_BAD_SGE, c);
 }
 
 /* A receive for the message; it stays with it until it is complete. */
@@ -93,7 +118,7 @@ static enum taken take_receive(struct nic_qp *qp, struct wire_qp *w, const struc
 	case RESPONSE_RNR:
 		if (qp->type == IBV_QPT_RC)
 			return NOT_READY;
-		return DROPPED;
+		return drop(qp, CAUSE_DROP_NO_RECEIVE, &c);
 	case RESPONSE_NAK_OPERATION:
 		return refuse(qp, w, arrival, ROCE_NAK_OPERATION, CAUSE_REMOTE_CQ_ERROR, &c);
 	default:
@@ -149,14 +174,15 @@ static enum taken put_written(struct nic_qp *qp, struct wire_qp *w, const struct
 static void complete(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)
 {
 	const struct target self = target_self(qp->nic);
-	bool imm = roce_opcode(arrival->packet.opcode)->headers & ROCE_HAS_IMM;
+	bool imm = roce_opcode(arrival->packet.opcode)->headers & ROCE_HAS_IMM, write = is_write(operation_of(arrival));
 
 	w->msn = psn_add(w->msn, 1);
 	w->begun = false;
-	if (w->taken) {
+	/* A WRITE leaves alone what a SEND of UC took before it was lost: that is the next one's. */
+	if (w->taken && (!write || imm)) {
 		struct nic_cqe cqe = {
 			.status = IBV_WC_SUCCESS,
-			.opcode = is_write(operation_of(arrival)) ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+			.opcode = write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
 			.byte_len = (uint32_t)w->offset,
 			.imm_data = imm ? arrival->packet.imm_data : 0,
 			.qp_num = qp->qpn,
@@ -194,14 +220,16 @@ static enum taken check_key(struct nic_qp *qp, struct wire_qp *w, const struct a
 }
 
 /* SEND and WRITE: whether the packet is in its place, and as long as it must be. */
-static bool fits(const struct wire_qp *w, const struct arrival *arrival)
+static enum cause_code misfit(const struct wire_qp *w, const struct arrival *arrival)
 {
 	const struct roce_opcode *row = roce_opcode(arrival->packet.opcode);
 	bool starts = row->place == ROCE_FIRST || row->place == ROCE_ONLY;
 
-	if (starts == w->begun || !roce_payload_fits(row, arrival->packet.length, w->mtu))
-		return false;
-	return starts || is_write(operation_of(arrival)) == is_write(w->operation);
+	if (starts == w->begun || (!starts && is_write(operation_of(arrival)) != is_write(w->operation)))
+		return CAUSE_BAD_REQUEST;
+	if (roce_payload_fits(row, arrival->packet.length, w->mtu))
+		return CAUSE_NONE;
+	return arrival->packet.length ? CAUSE_MTU_MISMATCH : CAUSE_BAD_REQUEST;
 }
 
 static enum taken take_message(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)
@@ -211,10 +239,11 @@ static enum taken take_message(struct nic_qp *qp, struct wire_qp *w, const struc
 	bool ends = row->place == ROCE_LAST || row->place == ROCE_ONLY;
 	bool write = is_write(operation_of(arrival));
 	enum taken taken = TAKEN;
-	struct cause c = { .opcode = arrival->packet.opcode, .length = arrival->packet.length, .limit = w->mtu };
+	struct cause c = { .opcode = arrival->packet.opcode, .value = arrival->packet.length, .limit = w->mtu };
+	enum cause_code code = misfit(w, arrival);
 
-	if (!fits(w, arrival))
-		return refuse(qp, w, arrival, ROCE_NAK_INVALID_REQUEST, CAUSE_BAD_REQUEST, &c);
+	if (code)
+		return refuse(qp, w, arrival, ROCE_NAK_INVALID_REQUEST, code, &c);
 	if (starts) {
 		w->offset = 0;
 		w->operation = (uint8_t)operation_of(arrival);
@@ -696,6 +725,9 @@ void wire_take_request(struct nic_qp *qp, struct wire_qp *w, const struct arriva
 {
 	uint64_t state = atomic_load_explicit(&qp->shared->state, memory_order_relaxed);
 
+	/* What ended the connection is said again to who asks again: else a NAK that got lost would look like silence. */
+	if (w->nak && arrival->packet.psn == w->nak_psn)
+		w->nak_sent = false;
 	if (state & NIC_QP_RESP_ERROR || qp->state < IBV_QPS_RTR || qp->state == IBV_QPS_ERR)
 		return;
 	if (!wire_route(qp, w))

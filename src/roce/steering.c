@@ -88,13 +88,30 @@ static void set_filter(struct port *port, const struct places *places)
 	free(code);
 }
 
-/* Who asks, and what serves its own port meanwhile. */
+/* Who asks, and what it serves meanwhile. */
 struct asker {
 	int fd;
 	struct port *port;
 	struct nic *nic;
-	void (*serve)(struct nic *nic, struct helper_source *source);
+	const struct served *served;
+	unsigned count;
 };
+
+/* Waits until something has arrived; true if that was an answer, perhaps. */
+static bool wait_for_answer(const struct asker *asker, int ms)
+{
+	struct pollfd fds[1 + SERVED_MOST] = { { .fd = asker->fd, .events = POLLIN } };
+
+	for (unsigned i = 0; i < asker->count; i++)
+		fds[1 + i] = (struct pollfd){ .fd = asker->served[i].fd, .events = POLLIN };
+	if (poll(fds, 1 + asker->count, ms) <= 0)
+		return false;
+	for (unsigned i = 0; i < asker->count; i++) {
+		if (fds[1 + i].revents)
+			asker->served[i].source->ready(asker->nic, asker->served[i].source);
+	}
+	return fds[0].revents;
+}
 
 /* Who is at a place: its slots in *answer; false when nobody says. */
 static bool ask(const struct asker *asker, uint16_t place, struct question *answer)
@@ -108,14 +125,9 @@ static bool ask(const struct asker *asker, uint16_t place, struct question *answ
 		   to->any.sa_family == AF_INET ? sizeof(to->v4) : sizeof(to->v6)) < 0)
 		return false;
 	while ((now = nic_now()) < until) {
-		struct pollfd fds[] = { { .fd = asker->fd, .events = POLLIN }, { .fd = asker->port->fd, .events = POLLIN } };
-
-		if (poll(fds, 2, (int)((until - now) / 1000000u + 1)) <= 0)
-			continue;
-		if (fds[1].revents)
-			asker->serve(asker->nic, &asker->port->source);
 		/* An answer to an earlier question may still come. */
-		if (fds[0].revents && recv(asker->fd, answer, sizeof(*answer), MSG_DONTWAIT) == sizeof(*answer) &&
+		if (wait_for_answer(asker, (int)((until - now) / 1000000u + 1)) &&
+		    recv(asker->fd, answer, sizeof(*answer), MSG_DONTWAIT) == sizeof(*answer) &&
 		    answer->place == question.place && answer->slot_count && answer->slot_count <= NIC_OWN_SLOTS)
 			return true;
 	}
@@ -131,12 +143,12 @@ static bool is_known(const struct places *places, uint32_t slot)
 	return false;
 }
 
-void steering_renew(struct port *port, struct nic *nic, void (*serve)(struct nic *nic, struct helper_source *source))
+void steering_renew(struct port *port, struct nic *nic, const struct served *served, unsigned count)
 {
 	union port_address address = port->address;
 	struct places *places = calloc(1, sizeof(*places));
 	int fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), silent = 0;
-	struct asker asker = { .fd = fd, .port = port, .nic = nic, .serve = serve };
+	struct asker asker = { .fd = fd, .port = port, .nic = nic, .served = served, .count = count };
 
 	if (address.any.sa_family == AF_INET)
 		address.v4.sin_port = 0;
@@ -169,15 +181,17 @@ out:
 	free(places);
 }
 
-/* What is handed over: this, and the packet from BTH to ICRC. */
+/* What is handed over: as many packets at a time as fit, since the kernel queues few messages, however short. Before each from BTH
+ * to ICRC stands this. */
 struct stray {
 	union ibv_gid sgid, dgid;
 	uint16_t sport;
+	uint16_t bytes; /* of the packet */
 	uint8_t traffic_class, hop_limit;
 };
 
-#define STRAY_BYTES 4608u /* the longest packet */
-#define STRAYS_MOST 64	  /* at a time */
+#define STRAYS_BYTES 61440u
+#define STRAYS_MOST  16 /* messages at a time */
 
 static socklen_t name_of(uint32_t slot, struct sockaddr_un *address)
 {
@@ -218,21 +232,40 @@ void strays_close(struct strays *strays)
 	free(strays);
 }
 
-bool strays_hand_over(struct strays *ours, uint32_t slot, const struct arrival *arrival)
+bool strays_add(struct strays_batch *batch, uint32_t slot, const struct arrival *arrival)
 {
 	struct stray stray = { .sgid = arrival->sgid,
 			       .dgid = arrival->dgid,
 			       .sport = arrival->sport,
+			       .bytes = arrival->bytes,
 			       .traffic_class = arrival->traffic_class,
 			       .hop_limit = arrival->hop_limit };
-	struct iovec iov[2] = { { &stray, sizeof(stray) }, { (void *)arrival->raw, arrival->bytes } };
+
+	if (batch->packets && (batch->slot != slot || batch->used + sizeof(stray) + arrival->bytes > STRAYS_BYTES))
+		return false;
+	if (!batch->bytes)
+		batch->bytes = malloc(STRAYS_BYTES);
+	if (!batch->bytes)
+		return true; /* as if it had got lost */
+	memcpy(batch->bytes + batch->used, &stray, sizeof(stray));
+	memcpy(batch->bytes + batch->used + sizeof(stray), arrival->raw, arrival->bytes);
+	batch->used += (uint32_t)sizeof(stray) + arrival->bytes;
+	batch->slot = slot;
+	batch->packets++;
+	return true;
+}
+
+bool strays_hand_over(struct strays_batch *batch, struct strays *ours)
+{
+	struct iovec iov = { batch->bytes, batch->used };
 	struct sockaddr_un address;
 	struct msghdr message = { .msg_name = &address,
-				  .msg_namelen = name_of(slot, &address),
-				  .msg_iov = iov,
-				  .msg_iovlen = 2 };
+				  .msg_namelen = name_of(batch->slot, &address),
+				  .msg_iov = &iov,
+				  .msg_iovlen = 1 };
 
-	/* A full socket loses it, as a full socket of the port would. */
+	batch->used = batch->packets = 0;
+	/* A full socket loses them, as a full socket of the port would. */
 	return ours && (sendmsg(ours->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN);
 }
 
@@ -250,39 +283,56 @@ static bool is_of_our_user(struct msghdr *message)
 	return false;
 }
 
-void strays_receive(struct strays *strays, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg)
+/* The packets of one message. */
+static void read_strays(struct nic *nic, const uint8_t *bytes, size_t length,
+			void (*arrived)(void *arg, const struct arrival *arrival), void *arg)
 {
-	uint8_t bytes[STRAY_BYTES];
-
-	for (int i = 0; i < STRAYS_MOST; i++) {
-		union {
-			struct cmsghdr align;
-			uint8_t bytes[CMSG_SPACE(sizeof(struct ucred))];
-		} control;
-		struct stray stray;
-		struct iovec iov[2] = { { &stray, sizeof(stray) }, { bytes, sizeof(bytes) } };
-		struct msghdr message = {
-			.msg_iov = iov, .msg_iovlen = 2, .msg_control = &control, .msg_controllen = sizeof(control)
-		};
-		ssize_t n = recvmsg(strays->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-		if (n < 0)
-			return;
+	while (length) {
 		struct arrival arrival;
-		size_t length = (size_t)n - sizeof(stray);
+		struct stray stray;
 
-		if ((size_t)n < sizeof(stray) + ROCE_BTH_BYTES + ROCE_ICRC_BYTES || message.msg_flags & MSG_TRUNC ||
-		    !is_of_our_user(&message) || !roce_parse(bytes, length - ROCE_ICRC_BYTES, &arrival.packet)) {
+		if (length >= sizeof(stray))
+			memcpy(&stray, bytes, sizeof(stray));
+		if (length < sizeof(stray) || length - sizeof(stray) < stray.bytes ||
+		    stray.bytes < ROCE_BTH_BYTES + ROCE_ICRC_BYTES ||
+		    !roce_parse(bytes + sizeof(stray), stray.bytes - ROCE_ICRC_BYTES, &arrival.packet)) {
 			counter_add(&nic->seg->counters.rx_malformed, 1);
-			continue;
+			return;
 		}
 		arrival.sgid = stray.sgid;
 		arrival.dgid = stray.dgid;
 		arrival.sport = stray.sport;
 		arrival.traffic_class = stray.traffic_class;
 		arrival.hop_limit = stray.hop_limit;
-		arrival.raw = bytes;
-		arrival.bytes = (uint16_t)length;
+		arrival.raw = bytes + sizeof(stray);
+		arrival.bytes = stray.bytes;
 		arrived(arg, &arrival);
+		bytes += sizeof(stray) + stray.bytes;
+		length -= sizeof(stray) + stray.bytes;
 	}
+}
+
+void strays_receive(struct strays *strays, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg)
+{
+	uint8_t *bytes = malloc(STRAYS_BYTES);
+
+	for (int i = 0; bytes && i < STRAYS_MOST; i++) {
+		union {
+			struct cmsghdr align;
+			uint8_t bytes[CMSG_SPACE(sizeof(struct ucred))];
+		} control;
+		struct iovec iov = { bytes, STRAYS_BYTES };
+		struct msghdr message = {
+			.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+		};
+		ssize_t n = recvmsg(strays->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+		if (n < 0)
+			break;
+		if (message.msg_flags & MSG_TRUNC || !is_of_our_user(&message))
+			counter_add(&nic->seg->counters.rx_malformed, 1);
+		else
+			read_strays(nic, bytes, (size_t)n, arrived, arg);
+	}
+	free(bytes);
 }

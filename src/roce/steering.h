@@ -13,9 +13,17 @@
 
 #include "roce/port.h"
 
-/* Asks who is where, and gives the port a filter. Takes milliseconds where processes do not answer. serve is called when something
- * has arrived for us meanwhile, a question above all. */
-void steering_renew(struct port *port, struct nic *nic, void (*serve)(struct nic *nic, struct helper_source *source));
+/* What arrives meanwhile: its `ready` is called, as the helper would. */
+struct served {
+	struct helper_source *source;
+	int fd;
+};
+
+#define SERVED_MOST (NIC_OWN_SLOTS + 1)
+
+/* Asks who is where, and gives the port a filter. Takes milliseconds where processes do not answer; others' questions come to the
+ * port, and what is handed over to us would soon fill its sockets. */
+void steering_renew(struct port *port, struct nic *nic, const struct served *served, unsigned count);
 
 /* Whether a datagram is a question of somebody's steering_renew(); it is answered. */
 bool steering_answer(struct nic *nic, struct port *port, const uint8_t *bytes, size_t length, const union port_address *from);
@@ -31,7 +39,15 @@ struct strays *strays_open(uint32_t slot);
 void strays_close(struct strays *strays);
 void strays_receive(struct strays *strays, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg);
 
-/* Gives a packet to the process that holds the slot; false when there is none. */
-bool strays_hand_over(struct strays *ours, uint32_t slot, const struct arrival *arrival);
+/* Packets on their way to one slot's process. */
+struct strays_batch {
+	uint32_t slot, packets, used;
+	uint8_t *bytes; /* NULL: there were none yet; freed by the owner */
+};
+
+/* Adds a packet; false when those before it have to be handed over first. */
+bool strays_add(struct strays_batch *batch, uint32_t slot, const struct arrival *arrival);
+/* Gives them to the process that holds the slot; false when there is none. */
+bool strays_hand_over(struct strays_batch *batch, struct strays *ours);
 
 #endif

@@ -47,10 +47,20 @@ void wire_stop(struct nic *nic)
 
 	if (!wire)
 		return;
+	if (nic_is_orphan(nic)) {
+		for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
+			port_close_descriptors(wire->ports[i]);
+		for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++) {
+			if (wire->strays[i])
+				close(wire->strays[i]->fd);
+		}
+		return;
+	}
 	for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
 		port_close(wire->ports[i]);
 	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++)
 		strays_close(wire->strays[i]);
+	pthread_mutex_destroy(&wire->lock);
 	free(wire);
 	nic->wire = NULL;
 }
@@ -71,6 +81,9 @@ static void set_polled(struct nic *nic, struct port *port)
 	if (!atomic_load(&nic->wire->helped))
 		set_events(nic, port, 0, EPOLL_CTL_MOD);
 	atomic_store(&nic->wire->used, true);
+	/* Whoever comes last tells the kernel who is there, before there is anything to steer. */
+	atomic_store(&port->strays, STRAYS_MANY + 1);
+	nic_ring_doorbell(nic);
 }
 
 static void strays_ready(struct nic *nic, struct helper_source *source);
@@ -149,6 +162,8 @@ struct wire_qp *wire_of(struct nic_qp *qp)
 	w->index = qp->index;
 	congestion_start(&w->congestion);
 	qp->wire = w;
+	atomic_fetch_add(&qp->send_cq->wired, 1);
+	atomic_fetch_add(&qp->recv_cq->wired, 1);
 	return w;
 }
 
@@ -204,6 +219,8 @@ static void disconnect(struct nic_qp *qp)
 		return;
 	set_idle(qp, w);
 	wire_reset_responder(w);
+	atomic_fetch_sub(&qp->send_cq->wired, 1);
+	atomic_fetch_sub(&qp->recv_cq->wired, 1);
 	free(w->read_ends);
 	free(w->replies);
 	free(w);
@@ -251,6 +268,8 @@ struct delivery {
 	struct nic_qp *qp;
 	uint32_t qpn;
 	bool answered; /* to requests of ours */
+	struct strays_batch strays;
+	union ibv_gid stray_gid; /* that they were sent to */
 };
 
 static void end_of_qp(struct delivery *delivery)
@@ -284,20 +303,38 @@ static bool is_ours(struct nic *nic, uint32_t qpn)
 	return responder_find(&self, qpn, &index);
 }
 
-/* It is another process's. */
-static void hand_over(struct nic *nic, const struct arrival *arrival)
+/* What is for another process goes there. */
+static void hand_over(struct delivery *delivery)
 {
+	struct nic *nic = delivery->nic;
 	struct wire *wire = nic->wire;
-	uint32_t count = atomic_load(&wire->count);
+	uint32_t packets = delivery->strays.packets;
 
-	if (!strays_hand_over(wire->strays[0], arrival->packet.qpn >> NIC_QPN_INDEX_BITS, arrival)) {
-		counter_add(&nic->seg->counters.rx_foreign, 1);
+	if (!packets)
+		return;
+	if (!strays_hand_over(&delivery->strays, wire->strays[0])) {
+		counter_add(&nic->seg->counters.rx_foreign, packets);
 		return;
 	}
-	for (uint32_t i = 0; i < count; i++) {
-		if (same_gid(&wire->ports[i]->gid, &arrival->dgid) && atomic_fetch_add(&wire->ports[i]->strays, 1) == STRAYS_MANY)
+	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
+		if (!same_gid(&wire->ports[i]->gid, &delivery->stray_gid))
+			continue;
+		uint32_t before = atomic_fetch_add(&wire->ports[i]->strays, packets);
+
+		if (before <= STRAYS_MANY && before + packets > STRAYS_MANY)
 			nic_ring_doorbell(nic);
 	}
+}
+
+static void add_stray(struct delivery *delivery, const struct arrival *arrival)
+{
+	uint32_t slot = arrival->packet.qpn >> NIC_QPN_INDEX_BITS;
+
+	if (!strays_add(&delivery->strays, slot, arrival)) {
+		hand_over(delivery);
+		strays_add(&delivery->strays, slot, arrival);
+	}
+	delivery->stray_gid = arrival->dgid;
 }
 
 static void begin_qp(struct delivery *delivery, uint32_t qpn)
@@ -333,7 +370,7 @@ static void arrived(void *arg, const struct arrival *arrival)
 
 	if (!delivery->qp || delivery->qpn != packet->qpn) {
 		if (!is_ours(delivery->nic, packet->qpn)) {
-			hand_over(delivery->nic, arrival);
+			add_stray(delivery, arrival);
 			return;
 		}
 		begin_qp(delivery, packet->qpn);
@@ -372,12 +409,19 @@ foreign:
 	counter_add(&delivery->nic->seg->counters.rx_foreign, 1);
 }
 
+static void end(struct delivery *delivery)
+{
+	end_of_qp(delivery);
+	hand_over(delivery);
+	free(delivery->strays.bytes);
+}
+
 static unsigned receive(struct nic *nic, struct port *port)
 {
 	struct delivery delivery = { .nic = nic };
 	unsigned n = port_receive(port, nic, arrived, &delivery);
 
-	end_of_qp(&delivery);
+	end(&delivery);
 	return n;
 }
 
@@ -408,7 +452,21 @@ static void strays_ready(struct nic *nic, struct helper_source *source)
 	struct delivery delivery = { .nic = nic };
 
 	strays_receive((struct strays *)source, nic, arrived, &delivery);
-	end_of_qp(&delivery);
+	end(&delivery);
+}
+
+static void renew_filter(struct nic *nic, struct port *port)
+{
+	struct served served[SERVED_MOST] = { { &port->source, port->fd } };
+	unsigned count = 1;
+
+	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++) {
+		struct strays *strays = nic->wire->strays[i];
+
+		if (strays)
+			served[count++] = (struct served){ &strays->source, strays->fd };
+	}
+	steering_renew(port, nic, served, count);
 }
 
 /* Ports whose packets keep coming to the wrong process. Returns when to look again. */
@@ -426,7 +484,7 @@ static uint64_t renew_filters(struct nic *nic)
 			next = port->renew_after < next ? port->renew_after : next;
 			continue;
 		}
-		steering_renew(port, nic, port_ready);
+		renew_filter(nic, port);
 		port->renew_after = nic_now() + RENEW_PAUSE;
 		atomic_store(&port->strays, 0);
 	}
@@ -450,9 +508,10 @@ static void set_helped(struct nic *nic, bool helped)
 	pthread_mutex_unlock(&wire->lock);
 }
 
-bool wire_is_used(const struct nic *nic)
+bool wire_is_used(const struct nic_cq *cq)
 {
-	return atomic_load_explicit(&nic->wire->used, memory_order_relaxed);
+	return atomic_load_explicit(&cq->wired, memory_order_relaxed) &&
+	       atomic_load_explicit(&cq->nic->wire->used, memory_order_relaxed);
 }
 
 bool wire_poll(struct nic *nic)

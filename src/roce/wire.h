@@ -78,6 +78,7 @@ struct wire_qp {
 	enum ibv_wc_status status;
 	enum cause_code code;
 	struct cause cause;
+	bool psn_mismatch; /* nothing was acknowledged, and what comes back tells of PSNs that we never sent */
 	bool rnr; /* an RNR NAK came for una */
 	uint8_t rnr_code;
 	uint64_t rnr_until;
@@ -166,8 +167,8 @@ int wire_start(struct nic *nic);
 /* The helper has ended. In a forked child: only closes descriptors. */
 void wire_stop(struct nic *nic);
 
-/* Whether there is anything to poll for. */
-bool wire_is_used(const struct nic *nic);
+/* Whether the CQ's completions may come by the wire. */
+bool wire_is_used(const struct nic_cq *cq);
 /* A program polls, and found nothing: takes what has arrived. True if that was anything. */
 bool wire_poll(struct nic *nic);
 /* The program is about to sleep: the helper takes over. */

@@ -32,10 +32,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "nic/gid.h"
 #include "nic/switch.h"
+#include "roce/port.h"
 #include "tools/libraries.h"
 #include "tools/program.h"
 #include "tools/tools.h"
+#include "tools/udp.h"
 #include "tools/verbs.h"
 
 #define FEW_FILES 256
@@ -528,6 +531,48 @@ static void check_runtime_directory(struct patient *patient, const struct ibv_de
 		       device->ibdev_path);
 }
 
+/* Below this the window between hosts stays small. */
+#define LITTLE_BUFFER (1 << 20)
+
+/* UDP between hosts: whether the port of each address can be had, and how much a socket holds. */
+static void check_wire(struct patient *patient)
+{
+	uint16_t number = port_configured();
+	long buffer = read_number("/proc/sys/net/core/rmem_max");
+	struct gid_table gids;
+	unsigned taken = 0;
+	char text[INET6_ADDRSTRLEN];
+
+	if (gid_table_read(&gids, NULL))
+		return;
+	for (uint32_t i = 0; i < gids.count; i++) {
+		const union ibv_gid *gid = &gids.gids[i];
+		struct port *port = gid_is_loopback(gid) ? NULL : port_open(gid);
+		int error = errno;
+		uint32_t uid;
+
+		if (gid_is_loopback(gid) || port) {
+			if (port)
+				port_close(port);
+			continue;
+		}
+		taken++;
+		inet_ntop(gid_is_ipv4(gid) ? AF_INET : AF_INET6, gid_is_ipv4(gid) ? gid->raw + 12 : gid->raw, text,
+			  sizeof(text));
+		if (error == EADDRINUSE && udp_port_owner(gid, number, &uid))
+			report(patient, NOTE, "wire", "use another address, or UROCE_PORT at both ends",
+			       "UDP port %u of %s is that of user %u (root: perhaps the kernel's soft-RoCE)", number, text, uid);
+		else
+			report(patient, NOTE, "wire", "use another address", "UDP port %u of %s cannot be used: %s", number,
+			       text, strerror(error));
+	}
+	if (buffer >= 0 && buffer < LITTLE_BUFFER && geteuid())
+		report(patient, NOTE, "wire", "sysctl -w net.core.rmem_max=8388608",
+		       "sockets hold %ld KiB: what comes faster than it is taken is lost, and sent again", buffer >> 10);
+	else if (!taken)
+		report(patient, OK, "wire", NULL, "UDP port %u can be had, for other hosts", number);
+}
+
 /* False if there is no device with these settings. */
 static bool check_settings(struct patient *patient)
 {
@@ -602,7 +647,7 @@ int cmd_doctor(int argc, char **argv)
 	static void (*const checks[])(struct patient *) = {
 		check_kernel,	   check_cores,		check_address_space, check_file_size,
 		check_files,	   check_shared_memory, check_memory,	     check_threads,
-		check_sockets,	   check_memory_access, check_userfaultfd,   check_addresses,
+		check_sockets,	   check_wire,		check_memory_access, check_userfaultfd,   check_addresses,
 		check_confinement, check_clients,	check_device,
 	};
 	struct patient patient = { .name = argv[0] };

@@ -45,7 +45,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		error = take_next(cq);
 		if (error)
 			nic_unlock(&cq->nic.lock);
-	} while (error && wire_is_used(ctx->nic) && wire_poll(ctx->nic));
+	} while (error && wire_is_used(&cq->nic) && wire_poll(ctx->nic));
 	spin_polled(!error);
 	return error;
 }

@@ -6,7 +6,8 @@
 # Runs the rows of one group of a table (pairs.table describes it): each is a program of the distribution, as a server
 # and as its client, two processes on uroce. Prints a line for each row, with both exit statuses and the figure that the
 # program reports; for a row that fails also all that both printed, and the causes. TIMING is prompt, or a value of
-# UROCE_TIMING. $PRELOAD, if set, is preloaded into the programs: a sanitizer's runtime.
+# UROCE_TIMING. $PRELOAD, if set, is preloaded into the programs: a sanitizer's runtime. With $LAB, options of uroce lab, each
+# side runs on a host of its own, and $GID and $MTU take the place of these words in the table.
 set -u
 
 uroce=$1
@@ -90,6 +91,19 @@ run() {
 	client=
 }
 
+# run_in_lab COMMAND...: the same between two hosts.
+run_in_lab() {
+	# shellcheck disable=SC2086,SC2016 # a list of words; what another shell expands
+	(
+		cd "$logs" && rm -f ./*
+		exec "$attend" $((2 * patience)) "$uroce" lab 2 $LAB --raw --wait=listen -- \
+			sh -c '"$@" >server 2>&1; echo $? >server_status' sh "$attend" $patience "$@" :: \
+			sh -c '"$@" >client 2>&1; echo $? >client_status' sh "$attend" $patience "$@" host1 >lab 2>&1
+	)
+	server_status=$(cat "$logs/server_status" 2>/dev/null || echo 124)
+	client_status=$(cat "$logs/client_status" 2>/dev/null || echo 124)
+}
+
 # results FILE: how many results the program printed, and the figure of the last.
 #   perftest, bandwidth: bytes, iterations, peak, average MiB/s, Mmsg/s
 #   perftest, latency:   bytes, iterations, min, max, typical us, ...; in duration mode: bytes, iterations, average us, ...
@@ -135,6 +149,12 @@ judge() {
 	esac
 }
 
+way=run
+if [ -n "${LAB-}" ]; then
+	way=run_in_lab
+	# shellcheck disable=SC2086 # a list of words
+	reason=$("$uroce" lab 1 $LAB -- true 2>&1) || { echo "skipped: $reason"; exit 77; }
+fi
 rows=0
 failed=0
 while read -r row_group row_timing expected command; do
@@ -144,8 +164,10 @@ while read -r row_group row_timing expected command; do
 	*) continue ;;
 	esac
 	rows=$((rows + 1))
+	command=${command/GID/${GID:-0}}
+	command=${command/MTU/${MTU:-1024}}
 	# shellcheck disable=SC2086 # a list of words
-	run $command </dev/null
+	$way $command </dev/null
 	verdict=ok
 	judge "$expected" || verdict=FAILED
 	printf '%-6s  server %-3s  client %-3s  %-52s  %s\n' \

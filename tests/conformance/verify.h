@@ -161,6 +161,8 @@ static inline unsigned row_sq_depth(const struct row *row)
 /* All rows; *count of them. Owned by the table. */
 const struct row *rows_all(unsigned *count);
 const struct row *row_by_name(const char *name);
+/* Whether its messages may get lost: UC and UD over the wire (UROCE_TRANSPORT=roce). */
+bool row_may_lose(const struct row *row);
 
 /* ---- Operations ---- */
 
@@ -381,6 +383,11 @@ const char *wc_text(const struct ibv_wc *wc);
 void world_dump(const struct world *w);
 
 /* ---- verify_oob.c: out of band ---- */
+
+/* A TCP socket of the other node's host; ends the process where it does not come. */
+int meet_listen(const char *port);
+int meet_accept(int listener);
+int meet_connect(const char *host, const char *port);
 
 void oob_exchange_hello(struct world *w);
 /* Wait for the other process; both must come with the same plan. */

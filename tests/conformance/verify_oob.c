@@ -70,7 +70,7 @@ bool oob_is_far(int oob)
 	socklen_t length = sizeof(domain);
 
 	return oob >= 0 && !getsockopt(oob, SOL_SOCKET, SO_DOMAIN, &domain, &length) &&
-	       domain == AF_INET;
+	       domain != AF_UNIX;
 }
 
 bool oob_peer_gone(struct world *w)

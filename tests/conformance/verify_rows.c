@@ -272,6 +272,13 @@ static void build(void)
 	count += COUNT(special);
 }
 
+bool row_may_lose(const struct row *row)
+{
+	const char *transport = getenv("UROCE_TRANSPORT");
+
+	return row->type != IBV_QPT_RC && transport && !strcmp(transport, "roce");
+}
+
 const struct row *rows_all(unsigned *rows)
 {
 	if (!all)

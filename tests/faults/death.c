@@ -13,10 +13,10 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-/* Retries for 4 * 17 ms. */
+/* Retries for 4 * 134 ms. */
 static const struct link_attr impatient = {
 	.mtu = IBV_MTU_1024,
-	.timeout = 12,
+	.timeout = 15,
 	.retry_cnt = 3,
 	.rnr_retry = 3,
 	.min_rnr_timer = 12,
@@ -28,7 +28,7 @@ static const struct link_attr impatient = {
 /* Waits for receives as long as the other end lives. */
 static const struct link_attr patient = {
 	.mtu = IBV_MTU_1024,
-	.timeout = 12,
+	.timeout = 15,
 	.retry_cnt = 3,
 	.rnr_retry = 7,
 	.min_rnr_timer = 12,
@@ -290,8 +290,14 @@ static bool has_cma(void)
 	return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == sizeof(to);
 }
 
+/* Whether a peer's memory is reached without the peer. */
+static bool reaches_memory(const struct node *node)
+{
+	return !over_the_wire() && (is_shared(node->buf) || has_cma());
+}
+
 /* The target does nothing at all. What needs its helper then fails, in time: atomics, and all where
- * CMA is refused. */
+ * CMA is refused; over the wire everything. */
 static void work_on_a_stopped_process(int line, void *arg)
 {
 	struct node node;
@@ -306,7 +312,7 @@ static void work_on_a_stopped_process(int line, void *arg)
 	node_expect(node.cq, 1, IBV_WC_SUCCESS);
 	say(line, READY);
 	expect(line, GO);
-	if (ask->opcode == IBV_WR_SEND && (is_shared(node.buf) || has_cma())) {
+	if (ask->opcode == IBV_WR_SEND && reaches_memory(&node)) {
 		/* As far as there are receives, then it is not ready. */
 		for (uint64_t i = 0; i < 20; i++)
 			CHECK_EQUAL(post_ask(&node, qp, ask, i, &other), 0);
@@ -328,8 +334,8 @@ static void work_on_a_stopped_process(int line, void *arg)
 		for (uint64_t i = 0; i < 8; i++) {
 			enum ibv_wc_status status = wait_status(&node, i, BOUND_MS);
 
-			if (!is_shared(node.buf) &&
-			    (ask->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || !has_cma()))
+			if (!reaches_memory(&node) ||
+			    (ask->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD && !is_shared(node.buf)))
 				CHECK_EQUAL(status, i ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR);
 			else
 				CHECK_EQUAL(status, IBV_WC_SUCCESS);
@@ -356,6 +362,56 @@ static void stopped_peer_is_written_read_and_sent_to(void **state)
 		hear(&client, DONE);
 		assert_int_equal(actor_end(&client), 0);
 		kill(server.pid, SIGCONT);
+		say(server.line, GO);
+		assert_int_equal(actor_end(&server), 0);
+	}
+}
+
+/* One who is stopped for less than its peer's patience, again and again, misses nothing. */
+static void work_beside_standstill(int line, void *arg)
+{
+	struct link_attr link = patient;
+	const struct ask *ask = arg;
+	struct node node;
+	struct ibv_qp *qp;
+	struct card other;
+
+	link.timeout = 17; /* 0.5 s */
+	link.retry_cnt = 7;
+	node_open(&node);
+	qp = node_qp(&node, IBV_QPT_RC, NULL);
+	node_meet(&node, qp, line, &other, &link);
+	say(line, READY);
+	for (uint64_t i = 0; i < 200; i++) {
+		CHECK_EQUAL(post_ask(&node, qp, ask, i, &other), 0);
+		CHECK_EQUAL(wait_status(&node, i, BOUND_MS), IBV_WC_SUCCESS);
+		usleep(200);
+	}
+	CHECK_EQUAL(ibv_destroy_qp(qp), 0);
+	node_close(&node);
+}
+
+static void standstill_within_the_peers_patience_loses_nothing(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ASKS; i++) {
+		struct actor client, server;
+
+		actor_start(&server, serve, NULL);
+		actor_start(&client, work_beside_standstill, (void *)&asks[i]);
+		assert_true(introduce(&client, &server));
+		hear(&client, READY);
+		hear(&server, READY);
+		for (unsigned round = 0; round < 4; round++) {
+			pid_t pid = round % 2 ? client.pid : server.pid;
+
+			usleep(3000);
+			if (kill(pid, SIGSTOP) || waitpid(pid, NULL, WUNTRACED | WNOWAIT) < 0)
+				break; /* the client has done its work */
+			usleep(30000);
+			kill(pid, SIGCONT);
+		}
+		assert_int_equal(actor_end(&client), 0);
 		say(server.line, GO);
 		assert_int_equal(actor_end(&server), 0);
 	}
@@ -705,6 +761,7 @@ int main(void)
 		cmocka_unit_test(exited_peer_fails_what_is_sent_to_it_in_time),
 		cmocka_unit_test(killed_sender_leaves_each_receive_completed_once),
 		cmocka_unit_test(stopped_peer_is_written_read_and_sent_to),
+		cmocka_unit_test(standstill_within_the_peers_patience_loses_nothing),
 		cmocka_unit_test(peer_stopped_before_attaching_is_silent_and_then_there),
 		cmocka_unit_test(many_dead_peers_leave_no_mappings_and_descriptors),
 		cmocka_unit_test(peer_that_executes_another_program_is_gone),

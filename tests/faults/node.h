@@ -128,7 +128,10 @@ enum ibv_qp_state node_state(struct ibv_qp *qp);
 /* The next asynchronous event must be of this type; acknowledged. */
 void node_expect_event(struct ibv_context *ctx, enum ibv_event_type type, const void *element);
 
-/* Resources of this process: open descriptors, segments in /proc/self/maps. What else it maps of a peer has a descriptor. */
+/* Whether the actors exchange packets (UROCE_TRANSPORT=roce). */
+bool over_the_wire(void);
+
+/* Resources of this process: open descriptors (over the wire without sockets, which are the device's and stay with it), segments in /proc/self/maps. What else it maps of a peer has a descriptor. */
 unsigned count_fds(void);
 unsigned count_maps(void);
 /* Whether this page is one that peers map. */

@@ -116,7 +116,7 @@ static void responders_cq_overflows(struct world *w, const void *arg)
 	equal(cause_of(w->b, CAUSE_CQ_OVERFLOW).limit, capacity);
 	post(w->a, 0, out, 1);
 	if (type == IBV_QPT_RC) {
-		equal(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR).vendor_err,
+		says(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR),
 		      CAUSE_PEER_QP_STATE);
 		equal(state_of(w->a, 0), IBV_QPS_ERR);
 	} else {
@@ -151,6 +151,7 @@ static void cq_that_is_polled_does_not_overflow(struct world *w, const void *arg
 
 static void resizing_keeps_what_is_inside(struct world *w, const void *arg)
 {
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
 	struct wr out[LIST];
 	struct cause c;
 
@@ -159,7 +160,7 @@ static void resizing_keeps_what_is_inside(struct world *w, const void *arg)
 	changes_to(w, w->b, FIRST, GOOD, w->a, FIRST);
 	for (unsigned i = 0; i < LIST; i++)
 		out[i] = good_write(w, 1 + i, i == 7 ? IBV_SEND_SIGNALED : 0);
-	/* Six completions lie in the queue when the seventh is seen to be executed. */
+	/* Six completions lie in the queue when the seventh has been begun, and what was begun has ended. */
 	for (unsigned i = 0; i < 6; i++)
 		out[i].flags = IBV_SEND_SIGNALED;
 	out[6].remote += GOOD;
@@ -167,6 +168,10 @@ static void resizing_keeps_what_is_inside(struct world *w, const void *arg)
 	changes_to(w, w->b, FIRST + GOOD, GOOD, w->a, FIRST);
 	while (!has_content(w->b, addr_of(w->b, FIRST + GOOD), GOOD, w->a, FIRST))
 		pause_ms(1);
+	equal(modify_qp(w->a, 0, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+	raises(w->a, IBV_EVENT_SQ_DRAINED, 0);
+	attr.qp_state = IBV_QPS_RTS;
+	equal(modify_qp(w->a, 0, &attr, IBV_QP_STATE), 0);
 	equal(resize_cq(w->a, SEND_CQ, 5), EINVAL);
 	c = refused_with(w->a, CAUSE_RESIZE_TOO_SMALL, EINVAL);
 	equal(c.limit, 5);

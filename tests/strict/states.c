@@ -65,10 +65,11 @@ static void connected_to_itself(struct world *w, struct side *a, struct side *b)
 	b->dest_qpn = w->b->qpn[0];
 }
 
-/* The bystander is connected to another QP than ours. */
+/* The bystander is connected to another QP than ours. Over the wire only PSNs tell the two apart. */
 static void to_one_who_has_another(struct world *w, struct side *a, struct side *b)
 {
 	(void)b;
+	a->sq_psn = (a->sq_psn - 1000) & 0xffffff;
 	a->dest_qpn = w->b->qpn[BYSTANDER];
 }
 
@@ -83,7 +84,9 @@ static void psn_behind(struct world *w, struct side *a, struct side *b)
 {
 	(void)w;
 	(void)a;
-	b->rq_psn = (b->rq_psn + 1) & 0xffffff;
+	/* By more than what is sent: what was sent before the first is a duplicate, and duplicates are acknowledged over the wire
+	 * (specification 9.7.5.1.2), so that of PSNs that differ by one a message is taken for delivered. */
+	b->rq_psn = (b->rq_psn + 100) & 0xffffff;
 }
 
 static void other_gid(struct world *w, struct side *a, struct side *b)
@@ -154,9 +157,16 @@ static enum cause_code as_drop(enum cause_code code)
 	}
 }
 
-/* B as it was before: its receives are there. */
+/* B as it was before: its receives are there. Packets of RC and UC say nothing of who sent them but an address (specification
+ * 9.2, 9.6.1): over the wire B takes what comes from A's for its own peer's, and answers that. */
 static void b_is_untouched(struct world *w, const struct silence *s)
 {
+	if (over_the_wire() && (s->spoil == not_connected_back || s->spoil == connected_to_itself)) {
+		for (unsigned i = 0; i < 2; i++) {
+			completes(w->b, RECV_CQ, 100 + i, IBV_WC_SUCCESS);
+			changes_to(w, w->b, INBOX + i * 0x1000, GOOD, w->a, FIRST);
+		}
+	}
 	silent(w->b, RECV_CQ);
 	if (s->odd != B_GOES)
 		equal(state_of(w->b, 0), s->b_state);
@@ -204,12 +214,13 @@ static void run_silence(struct world *w, const void *arg)
 	post(w->a, 0, out, 3);
 	if (c->type == IBV_QPT_UC) {
 		completes(w->a, SEND_CQ, 3, IBV_WC_SUCCESS);
-		equal(cause_of(w->a, as_drop(s->code)).wr_id, 3);
+		if (leaves_cause(s->code))
+			equal(cause_of(w->a, as_drop(s->code)).wr_id, 3);
 		equal(state_of(w->a, 0), IBV_QPS_RTS);
 		b_is_untouched(w, s);
 		return;
 	}
-	equal(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR).vendor_err, s->code);
+	says(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR), s->code);
 	check(now_ns() - start >= RETRIES * (4096ull << TIMEOUT), "given up after %llu ns",
 	      (unsigned long long)(now_ns() - start));
 	completes(w->a, SEND_CQ, 2, IBV_WC_WR_FLUSH_ERR);
@@ -270,7 +281,7 @@ static void run_mtu(struct world *w, const void *arg)
 	out[0] = rdma_wr(1, m->op, &w->ra, PLACE, m->length, &w->rb, PLACE);
 	out[1] = rdma_wr(2, IBV_WR_RDMA_WRITE, &w->ra, FIRST, GOOD, &w->rb, FIRST);
 	post(w->a, 0, out, 2);
-	equal(completes(w->a, SEND_CQ, 1, m->status).vendor_err,
+	says(completes(w->a, SEND_CQ, 1, m->status),
 	      m->status ? CAUSE_MTU_MISMATCH : 0);
 	if (!m->status) {
 		completes(w->a, SEND_CQ, 2, IBV_WC_SUCCESS);
@@ -290,7 +301,8 @@ static void run_mtu(struct world *w, const void *arg)
 	equal(state_of(w->a, 0), IBV_QPS_ERR);
 	c = cause_of(w->a, CAUSE_MTU_MISMATCH);
 	equal(c.error, m->status);
-	equal(c.value, 128 << m->ours);
+	/* Of a packet that is alone the wire shows its length. */
+	equal(c.value, over_the_wire() && m->length < 128u << m->ours ? m->length : 128u << m->ours);
 	equal(c.limit, 128 << m->theirs);
 	equal(c.length, m->length);
 	if (m->op == IBV_WR_RDMA_READ) {
@@ -373,10 +385,13 @@ static void run_depth(struct world *w, const void *arg)
 	changes(w, w->a, PLACE, 32);
 	for (; good_ones < 4 && (wc = next_wc(w->a, SEND_CQ)).status == IBV_WC_SUCCESS; good_ones++)
 		equal(wc.wr_id, 1 + good_ones);
-	check(good_ones <= d->dest_depth, "%u succeed", good_ones);
+	/* Over the wire each may have been answered before the next one came. */
+	if (over_the_wire() && good_ones == 4)
+		return;
+	check(over_the_wire() || good_ones <= d->dest_depth, "%u succeed", good_ones);
 	equal(wc.wr_id, 1 + good_ones);
 	equal(wc.status, IBV_WC_REM_INV_REQ_ERR);
-	equal(wc.vendor_err, CAUSE_RESPONDER_DEPTH);
+	says(wc, CAUSE_RESPONDER_DEPTH);
 	for (unsigned i = good_ones + 1; i < 4; i++)
 		completes(w->a, SEND_CQ, 1 + i, IBV_WC_WR_FLUSH_ERR);
 	equal(state_of(w->a, 0), IBV_QPS_ERR);
@@ -597,7 +612,7 @@ static void reset_of_one_end_is_silence_for_the_other(struct world *w, const voi
 	equal(state_of(w->a, 0), IBV_QPS_RTS);
 	out = good(w, 1, IBV_SEND_SIGNALED);
 	post(w->a, 0, &out, 1);
-	equal(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR).vendor_err, CAUSE_PEER_QP_STATE);
+	says(completes(w->a, SEND_CQ, 1, IBV_WC_RETRY_EXC_ERR), CAUSE_PEER_QP_STATE);
 	equal(cause_of(w->a, CAUSE_PEER_QP_STATE).peer_state, IBV_QPS_RESET);
 	silent(w->b, RECV_CQ);
 }
@@ -606,13 +621,19 @@ static void reset_of_one_end_is_silence_for_the_other(struct world *w, const voi
  * later. */
 static void reset_ends_waiting_for_a_receiver(struct world *w, const void *arg)
 {
+	struct qp_want want = qp_default(IBV_QPT_RC), other = want;
+	struct side b = side_default(w->b, 0, IBV_QPT_RC, w->a, 0);
 	struct wr out;
 
 	(void)arg;
-	make_pair(w, IBV_QPT_RC);
+	b.min_rnr_timer = 0; /* 655 ms */
+	make_pair_with(w, &want, &other, NULL, &b);
 	out = good(w, 1, IBV_SEND_SIGNALED);
 	post(w->a, 0, &out, 1);
 	silent(w->a, SEND_CQ);
+	/* Packets on their way would still arrive. */
+	while (over_the_wire() && !counter_of(w->a, offsetof(struct device_counters, rnr_naks)))
+		pause_ms(1);
 	reset(w, w->a);
 	post_inbox(w, w->b, 0, 1);
 	silent(w->a, SEND_CQ);

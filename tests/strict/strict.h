@@ -28,6 +28,7 @@
 #include <infiniband/verbs.h>
 
 #include "observe/cause.h"
+#include "observe/counters.h"
 
 #define ARENA	  (256u << 10) /* bytes of a node's memory; all of it has a known content */
 #define GUARD	  4096u	       /* at both ends of it, outside the region that the node registers */
@@ -146,6 +147,8 @@ struct world {
 
 /* Runs fn in the node's process with a copy of *arg, which comes back. */
 void at(struct node *n, void (*fn)(struct node *n, void *arg), void *arg, size_t size);
+
+struct node *peer_of(const struct node *n);
 
 /* Opens two nodes with PDs 0 and 1, the CQs that have names, the regions and the bystanders. */
 void world_open(struct world *w);
@@ -287,9 +290,34 @@ int arm_cq(struct node *n, unsigned cq, bool solicited);
 bool read_event(struct node *n, unsigned cq, unsigned ms, bool acknowledge);
 void acknowledge(struct node *n, unsigned cq, unsigned count);
 
-/* The newest cause of this code in the node's process; fails the case if there is none. */
+/*
+ * Causes. Between processes of one host an initiator records exactly what it met at the other end. Over the wire it hears a NAK,
+ * or nothing, and says that; what exactly was wrong is recorded by the responder. Of a message that is lost there no initiator
+ * hears, and what no queue pair wants is only counted. Cases say what was wrong: these say where that can be found.
+ */
+
+/* Whether the two nodes exchange packets (UROCE_TRANSPORT=roce). */
+bool over_the_wire(void);
+
+/* The completion says what was wrong, or what its initiator heard of it. */
+#define says(wc, code) says_at(__FILE__, __LINE__, wc, code)
+void says_at(const char *file, int line, struct ibv_wc wc, enum cause_code code);
+
+/* The newest cause of this code in the node's process; fails the case if there is none. Over the wire, of what the responder
+ * found: what both ends' causes say, as one. */
 #define cause_of(n, code) cause_at(__FILE__, __LINE__, n, code)
 struct cause cause_at(const char *file, int line, struct node *n, enum cause_code code);
+
+/* Whether there is a cause of such a code anywhere. */
+bool leaves_cause(enum cause_code code);
+
+/* The cause names this request; a responder that drops its message does not know it. */
+#define is_of_request(c, id) is_of_request_at(__FILE__, __LINE__, c, id)
+void is_of_request_at(const char *file, int line, const struct cause *c, uint64_t id);
+
+/* A counter of the node's device, by its place in struct device_counters. */
+uint64_t counter_of(struct node *n, size_t place);
+
 /* The verb that was just refused said why: the newest cause of the thread has this code and
  * errno. */
 #define refused_with(n, code, error) refused_at(__FILE__, __LINE__, n, code, error)

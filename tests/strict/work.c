@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -452,22 +453,26 @@ static const struct nic_segment *own_segment(void)
 {
 	static const struct nic_segment *found;
 	FILE *maps = found ? NULL : fopen("/proc/self/maps", "r");
+	int memory = maps ? open("/proc/self/mem", O_RDONLY | O_CLOEXEC) : -1;
 	char text[512];
 
 	while (maps && fgets(text, sizeof(text), maps)) {
-		const struct nic_segment *seg;
+		struct seg_header hdr;
 		unsigned long from, to, offset;
 
 		if (!strstr(text, "/memfd:uroce") ||
 		    sscanf(text, "%lx-%lx %*s %lx", &from, &to, &offset) != 3 || offset ||
-		    to - from < sizeof(*seg))
+		    to - from < sizeof(*found))
 			continue;
-		seg = (const struct nic_segment *)from;
-		if (seg->hdr.magic == NIC_MAGIC && seg->hdr.pid == (uint32_t)getpid())
-			found = seg;
+		/* It may be a peer's that the helper has mapped this moment. */
+		if (pread(memory, &hdr, sizeof(hdr), (off_t)from) == sizeof(hdr) && hdr.magic == NIC_MAGIC &&
+		    hdr.pid == (uint32_t)getpid())
+			found = (const struct nic_segment *)from;
 	}
-	if (maps)
+	if (maps) {
 		fclose(maps);
+		close(memory);
+	}
 	check(found, "no segment of this process is mapped");
 	return found;
 }
@@ -497,14 +502,153 @@ static void do_look(struct node *n, void *arg)
 	}
 }
 
-struct cause cause_at(const char *file, int line, struct node *n, enum cause_code code)
+bool over_the_wire(void)
+{
+	const char *transport = getenv("UROCE_TRANSPORT");
+
+	return transport && !strcmp(transport, "roce");
+}
+
+/* Who finds that out, where the two ends only exchange packets. */
+enum finder { INITIATOR, RESPONDER_TELLS, RESPONDER_DROPS, NOBODY };
+
+static enum finder finder_of(enum cause_code code)
+{
+	if (!over_the_wire())
+		return INITIATOR;
+	switch (code) {
+	case CAUSE_RKEY_UNKNOWN ... CAUSE_MTU_MISMATCH:
+	case CAUSE_REMOTE_CQ_ERROR:
+		return RESPONDER_TELLS;
+	case CAUSE_DROP_NO_RECEIVE:
+	case CAUSE_DROP_QKEY:
+	case CAUSE_DROP_TOO_LONG ... CAUSE_DROP_BAD_SGE:
+		return RESPONDER_DROPS;
+	case CAUSE_PEER_ABSENT ... CAUSE_PEER_OTHER_USER:
+	case CAUSE_PEER_QP_TYPE:
+	case CAUSE_DROP_NO_QP:
+		return NOBODY;
+	default:
+		return INITIATOR;
+	}
+}
+
+/* What an initiator says whose request ends so; nothing of what it found itself. */
+static enum cause_code heard(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_REM_ACCESS_ERR:
+		return CAUSE_NAK_ACCESS;
+	case IBV_WC_REM_INV_REQ_ERR:
+		return CAUSE_NAK_INVALID_REQUEST;
+	case IBV_WC_REM_OP_ERR:
+		return CAUSE_NAK_OPERATION;
+	case IBV_WC_RETRY_EXC_ERR:
+		return CAUSE_NO_ANSWER;
+	default:
+		return CAUSE_NONE;
+	}
+}
+
+void says_at(const char *file, int line, struct ibv_wc wc, enum cause_code code)
+{
+	if (heard(wc.status) && finder_of(code) != INITIATOR)
+		code = heard(wc.status);
+	if (wc.vendor_err != code)
+		fail_at(file, line, "the completion's cause is %u (%s), not \"%s\"", wc.vendor_err,
+			cause_text(wc.vendor_err), cause_text(code));
+}
+
+bool leaves_cause(enum cause_code code)
+{
+	return finder_of(code) != NOBODY;
+}
+
+static bool look_for(struct node *n, enum cause_code code, struct cause *c)
 {
 	struct look look = { .code = code };
 
 	at(n, do_look, &look, sizeof(look));
-	if (!look.found)
+	*c = look.cause;
+	return look.found;
+}
+
+/* The request as its initiator knows it, the rest as the responder does. */
+static struct cause both_ends(const char *file, int line, struct cause ours, const struct cause *theirs)
+{
+	if (ours.qpn != theirs->peer_qpn || ours.peer_qpn != theirs->qpn)
+		fail_at(file, line, "the two ends' causes are of other queue pairs: %#x to %#x, %#x to %#x", ours.qpn,
+			ours.peer_qpn, theirs->qpn, theirs->peer_qpn);
+	ours.code = theirs->code;
+	ours.addr = theirs->addr;
+	ours.key = theirs->key;
+	ours.access = theirs->access;
+	ours.region_addr = theirs->region_addr;
+	ours.region_length = theirs->region_length;
+	ours.region_access = theirs->region_access;
+	ours.limit = theirs->limit;
+	ours.value = theirs->value;
+	return ours;
+}
+
+struct cause cause_at(const char *file, int line, struct node *n, enum cause_code code)
+{
+	static const enum cause_code naks[] = { CAUSE_NAK_ACCESS, CAUSE_NAK_INVALID_REQUEST, CAUSE_NAK_OPERATION };
+	enum finder finder = finder_of(code);
+	struct cause ours = { 0 }, theirs = { 0 };
+	bool found = false;
+
+	/* A request that ends there without a NAK has its cause in full. */
+	if (look_for(n, code, &ours) && ours.error)
+		return ours;
+	if (finder == RESPONDER_TELLS || finder == RESPONDER_DROPS) {
+		/* Nobody tells when a message has been dropped. */
+		for (uint64_t end = now_ns() + WAIT_MS * 1000000ull; !look_for(peer_of(n), code, &theirs) && now_ns() < end;)
+			pause_ms(1);
+		if (!theirs.code)
+			fail_at(file, line, "the responder has no cause \"%s\"", cause_text(code));
+		for (unsigned i = 0; i < 3 && !found && finder == RESPONDER_TELLS; i++)
+			found = look_for(n, naks[i], &ours);
+		if (!found)
+			ours = (struct cause){ .qpn = theirs.peer_qpn, .peer_qpn = theirs.qpn, .length = theirs.length };
+		if (!found && finder == RESPONDER_TELLS)
+			fail_at(file, line, "node %c has heard nothing of \"%s\"", 'A' + n->id, cause_text(code));
+		return both_ends(file, line, ours, &theirs);
+	}
+	if (finder == NOBODY)
+		code = CAUSE_NO_ANSWER;
+	if (!look_for(n, code, &ours))
 		fail_at(file, line, "node %c has no cause \"%s\"", 'A' + n->id, cause_text(code));
-	return look.cause;
+	return ours;
+}
+
+void is_of_request_at(const char *file, int line, const struct cause *c, uint64_t id)
+{
+	if (finder_of((enum cause_code)c->code) != RESPONDER_DROPS && c->wr_id != id)
+		fail_at(file, line, "the cause is of request %llu, not %llu", (unsigned long long)c->wr_id,
+			(unsigned long long)id);
+}
+
+struct count {
+	size_t place;
+	uint64_t value;
+};
+
+static void do_count(struct node *n, void *arg)
+{
+	struct count *count = arg;
+
+	(void)n;
+	count->value = atomic_load(
+		(const _Atomic uint64_t *)((const uint8_t *)&own_segment()->counters + count->place));
+}
+
+uint64_t counter_of(struct node *n, size_t place)
+{
+	struct count count = { .place = place };
+
+	at(n, do_count, &count, sizeof(count));
+	return count.value;
 }
 
 struct cause refused_at(const char *file, int line, struct node *n, enum cause_code code, int error)

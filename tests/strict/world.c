@@ -26,6 +26,11 @@ struct request {
 	_Alignas(16) uint8_t arg[24 << 10];
 };
 
+struct node *peer_of(const struct node *n)
+{
+	return &nodes[!n->id];
+}
+
 void fail_at(const char *file, int line, const char *format, ...)
 {
 	const char *name = strrchr(file, '/');

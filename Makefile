@@ -37,6 +37,10 @@ check-long: check-build
 check-faults-long: check-build
 	@scripts/check $(BUILD) -C long -L long -R '^faults\.'
 
+# Links that lose, reorder, duplicate and corrupt, all at once, for an hour.
+check-wire-long: check-build
+	@scripts/check $(BUILD) -C hour -L hour
+
 # Everything, built with sanitizers into a directory of its own. What one of them cannot do is left out where that test is
 # defined, with the reason.
 check-asan: SANITIZE = address,undefined
@@ -81,4 +85,8 @@ bench:
 clean:
 	rm -rf $(BUILD)
 
+<<<<<<< HEAD
 .PHONY: all configure install demo check check-long check-faults-long check-asan check-tsan check-fuzz check-interop check-build clean bench
+=======
+.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-arm64 check-asan check-tsan check-fuzz check-build clean bench
+>>>>>>> core

@@ -85,8 +85,4 @@ bench:
 clean:
 	rm -rf $(BUILD)
 
-<<<<<<< HEAD
-.PHONY: all configure install demo check check-long check-faults-long check-asan check-tsan check-fuzz check-interop check-build clean bench
-=======
-.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-arm64 check-asan check-tsan check-fuzz check-build clean bench
->>>>>>> core
+.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench

@@ -37,6 +37,10 @@ check-long: check-build
 check-faults-long: check-build
 	@scripts/check $(BUILD) -C long -L long -R '^faults\.'
 
+# Links that lose, reorder, duplicate and corrupt, all at once, for an hour.
+check-wire-long: check-build
+	@scripts/check $(BUILD) -C hour -L hour
+
 # Everything, built with sanitizers into a directory of its own. What one of them cannot do is left out where that test is
 # defined, with the reason.
 check-asan: SANITIZE = address,undefined
@@ -53,6 +57,12 @@ check-fuzz:
 		CMAKE_FLAGS="-DCMAKE_C_COMPILER=clang -DUROCE_SANITIZE=address,undefined,fuzzer-no-link"
 	@cmake --build $(BUILD)-$@ -j$(JOBS) --target fuzzers
 	@scripts/check $(BUILD)-$@ -L fuzz
+
+# Against soft-RoCE of Linux, in a virtual machine made of Debian's packages.
+check-interop:
+	@scripts/need build run check interop
+	@$(MAKE) --no-print-directory all
+	@scripts/check $(BUILD) -C interop -L interop
 
 # The unit tests of a cross build for 64-bit ARM, under qemu-user.
 check-arm64:
@@ -75,4 +85,4 @@ bench:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-faults-long check-asan check-tsan check-fuzz check-build clean bench
+.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench

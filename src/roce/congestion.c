@@ -17,9 +17,14 @@ void congestion_start(struct congestion *congestion)
 	*congestion = (struct congestion){ .window = START, .threshold = MOST, .probe = PROBE_START };
 }
 
+static uint64_t at_most(uint64_t probe)
+{
+	return probe < PROBE_MOST ? probe : PROBE_MOST;
+}
+
 static uint64_t probe_time(const struct congestion *congestion)
 {
-	return congestion->srtt ? 3 * congestion->srtt + PROBE_LEAST : PROBE_START;
+	return congestion->srtt ? at_most(3 * congestion->srtt + PROBE_LEAST) : PROBE_START;
 }
 
 void congestion_acknowledged(struct congestion *congestion, uint32_t packets, bool full)
@@ -52,4 +57,9 @@ void congestion_silent(struct congestion *congestion)
 void congestion_measured(struct congestion *congestion, uint64_t rtt)
 {
 	congestion->srtt = congestion->srtt ? (7 * congestion->srtt + rtt) / 8 : rtt;
+}
+
+void congestion_probed(struct congestion *congestion)
+{
+	congestion->probe = at_most(2 * congestion->probe);
 }

@@ -13,7 +13,7 @@ struct congestion {
 	uint32_t window;    /* packets, in 256ths */
 	uint32_t threshold; /* up to here it doubles with each round trip */
 	uint64_t srtt;	    /* smoothed round trip, ns; 0: not measured yet */
-	uint64_t probe;	    /* ns without an answer until a packet is sent again; doubles each time */
+	uint64_t probe;	    /* ns without an answer until a packet is sent again; doubles each time, to half a second */
 };
 
 void congestion_start(struct congestion *congestion);
@@ -29,6 +29,8 @@ void congestion_acknowledged(struct congestion *congestion, uint32_t packets, bo
 void congestion_lost(struct congestion *congestion);
 /* No answer came at all. */
 void congestion_silent(struct congestion *congestion);
+/* A packet is sent again because nothing came; with no timeout that goes on for ever. */
+void congestion_probed(struct congestion *congestion);
 /* A round trip took so long (ns). */
 void congestion_measured(struct congestion *congestion, uint64_t rtt);
 

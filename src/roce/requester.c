@@ -440,7 +440,7 @@ static enum transport_outcome outcome_of_head(struct nic_qp *qp, struct nic_swqe
 	}
 	if (w->probe_at && now >= w->probe_at) {
 		w->resend_one = true;
-		w->congestion.probe *= 2;
+		congestion_probed(&w->congestion);
 		w->probe_at = 0;
 		wire_send(qp, w);
 	}

@@ -5,8 +5,9 @@
  * its flags say otherwise.
  *
  * Whatever comes: what is sent is what was posted; requests complete in order, each once, successful only if it was answered; what
- * was read is what was answered, and memory that no READ under way may write to does not change. And when nothing comes any more,
- * all requests end in the time that the QP's attributes say.
+ * was read is what was answered, and memory that no READ under way may write to does not change. And at the end all requests end:
+ * in the time that the QP's attributes say when nothing comes any more, and in success when their peer has them all; also one whose
+ * peer has nothing of what is not acknowledged yet, and goes back to what it misses.
  *
  * Input: 4 bytes that choose the QP (make_all), then actions (enum action).
  */
@@ -28,6 +29,9 @@
 #define RKEY	     0x76543210u
 #define REMOTE	     0x7f0123456780u
 #define RNR_MOST     700000000ull /* ns: the longest that a peer may ask for, and some more */
+#define ROUNDS	     3000u
+#define ASKS	     100u
+#define TIMEOUT_LONG 12u /* code of one that does not pass while we look */
 #define PATIENCE     4u /* times the timeout: a requester may wait as long (specification 9.7.6.1.3) */
 
 static struct area memory;
@@ -45,8 +49,11 @@ enum answer_flags {
 
 enum action { ANSWER = 0, POST = 7, ANSWER_ALL = 10, POLL, TIME, CHANGE, ACTIONS };
 
+enum at_end { DEAD, HAS_ALL, GOES_BACK };
+
 static struct {
 	bool v6;
+	enum at_end at_end;
 	uint32_t mtu;
 	struct ibv_qp_attr attr;
 	struct nic_qp qp;
@@ -68,9 +75,23 @@ static uint32_t places;	       /* of all that were posted */
 static uint32_t first_psn;
 static uint32_t sent_to;	 /* place behind what was sent */
 static uint32_t acknowledged_to; /* place */
+static uint32_t had_to;		 /* place behind the last that any answer was to: a peer that has gone so far has all before */
 static bool answered[PLACES];	 /* with data */
 static uint32_t read_ends[PLACES], read_count; /* places behind the READs and atomics that were sent */
 static bool failed, nak_came, rnr_came;
+static enum ibv_wc_status failed_with; /* the first that did */
+
+/* A peer that takes what comes in order, and forgets the rest. */
+static struct {
+	bool there;
+	uint32_t next; /* place */
+	bool told;     /* what is missing */
+	uint32_t answers;
+	struct answer {
+		uint32_t place;
+		uint8_t opcode, syndrome;
+	} answer[PLACES];
+} peer;
 
 static uint8_t *sge_start(uint32_t i, int sge)
 {
@@ -104,7 +125,7 @@ static void forget_all(void)
 {
 	posted = ended = places = 0;
 	first_psn = it.attr.sq_psn;
-	sent_to = acknowledged_to = read_count = 0;
+	sent_to = acknowledged_to = had_to = read_count = 0;
 	failed = nak_came = rnr_came = false;
 	memset(answered, 0, sizeof(answered));
 	memset(memory.start, CANARY, memory.length);
@@ -124,6 +145,7 @@ static void make_all(struct input *input)
 	world_refuse_sending(0);
 	it.mtu = 256u << (what >> 5) % 5;
 	it.v6 = what & 16;
+	it.at_end = (retries >> 6) % (GOES_BACK + 1);
 	it.attr = (struct ibv_qp_attr){
 		.port_num = 1,
 		.path_mtu = (enum ibv_mtu)(IBV_MTU_256 + (what >> 5) % 5),
@@ -221,6 +243,8 @@ static void check_completion(const struct ibv_wc *wc)
 	CHECK(failed ? wc->status == IBV_WC_WR_FLUSH_ERR : wc->status != IBV_WC_SUCCESS || posts[i].flags & IBV_SEND_SIGNALED);
 	if (wc->status != IBV_WC_SUCCESS)
 		check_status(wc, &posts[i]);
+	if (wc->status != IBV_WC_SUCCESS && !failed)
+		failed_with = wc->status;
 	failed |= wc->status != IBV_WC_SUCCESS;
 	end_post(i, wc->status == IBV_WC_SUCCESS);
 }
@@ -363,14 +387,53 @@ static void check_fence(const struct posted *post)
 	}
 }
 
+/* The answer that the request at a place waits for. */
+static uint8_t opcode_for(const struct posted *post, uint32_t place)
+{
+	if (post && is_atomic(post->opcode))
+		return ROCE_OPCODE(ROCE_RC, ROCE_ATOMIC_ACKNOWLEDGE);
+	if (!post || post->opcode != IBV_WR_RDMA_READ)
+		return ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE);
+	return ROCE_OPCODE(ROCE_RC, post->packets == 1				    ? ROCE_READ_RESPONSE_ONLY :
+				    place == post->place			    ? ROCE_READ_RESPONSE_FIRST :
+				    place + 1 == post->place + post->packets ? ROCE_READ_RESPONSE_LAST :
+									       ROCE_READ_RESPONSE_MIDDLE);
+}
+
+static void peer_answers(uint32_t place, uint8_t opcode, uint8_t syndrome)
+{
+	if (peer.answers < PLACES)
+		peer.answer[peer.answers++] = (struct answer){ place, opcode, syndrome };
+}
+
+static void peer_takes(const struct roce_packet *packet, const struct posted *post, uint32_t place, uint32_t packets)
+{
+	uint8_t ack = ROCE_SYNDROME(ROCE_ACK, ROCE_CREDITS_INVALID), acknowledge = ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE);
+
+	if (place > peer.next) {
+		if (!peer.told)
+			peer_answers(peer.next, acknowledge, ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_PSN));
+		peer.told = true;
+		return;
+	}
+	if (place + packets > peer.next) {
+		peer.next = place + packets;
+		peer.told = false;
+	}
+	if (!reads_remote(post->opcode) && packet->ack_req)
+		peer_answers(peer.next - 1, acknowledge, ack);
+	for (uint32_t i = 0; i < packets && reads_remote(post->opcode); i++)
+		peer_answers(place + i, opcode_for(post, place + i), ack);
+}
+
 void world_sent(const struct world_sent *sent)
 {
 	const struct roce_packet *packet = &sent->packet;
-	union ibv_gid peer = world_gid(WORLD_PEER, it.v6);
+	union ibv_gid dgid = world_gid(WORLD_PEER, it.v6);
 	uint32_t place = place_of(packet->psn), i, packets = 1;
 	struct posted *post = post_at(place);
 
-	CHECK(!memcmp(&sent->dgid, &peer, sizeof(peer)) && packet->qpn == PEER_QPN && packet->opcode >> 5 == ROCE_RC);
+	CHECK(!memcmp(&sent->dgid, &dgid, sizeof(dgid)) && packet->qpn == PEER_QPN && packet->opcode >> 5 == ROCE_RC);
 	/* Our own answer, to a request among the answers: the responder's fuzzer looks at those. */
 	if (roce_opcode(packet->opcode)->response)
 		return;
@@ -398,6 +461,8 @@ void world_sent(const struct world_sent *sent)
 		check_fence(post);
 	if (place + packets > sent_to)
 		sent_to = place + packets;
+	if (peer.there)
+		peer_takes(packet, post, place, packets);
 }
 
 /* What the requester may now take for answered. */
@@ -419,19 +484,10 @@ static void note(const struct roce_packet *packet)
 	}
 	if (to > acknowledged_to)
 		acknowledged_to = to;
-}
-
-/* The answer that the request at a place waits for. */
-static uint8_t opcode_for(const struct posted *post, uint32_t place)
-{
-	if (post && is_atomic(post->opcode))
-		return ROCE_OPCODE(ROCE_RC, ROCE_ATOMIC_ACKNOWLEDGE);
-	if (!post || post->opcode != IBV_WR_RDMA_READ)
-		return ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE);
-	return ROCE_OPCODE(ROCE_RC, post->packets == 1				    ? ROCE_READ_RESPONSE_ONLY :
-				    place == post->place			    ? ROCE_READ_RESPONSE_FIRST :
-				    place + 1 == post->place + post->packets ? ROCE_READ_RESPONSE_LAST :
-									       ROCE_READ_RESPONSE_MIDDLE);
+	if (operation != ROCE_ACKNOWLEDGE)
+		to = place + 1;
+	if (to > had_to)
+		had_to = to;
 }
 
 static void bring(uint32_t psn, uint8_t flags, uint8_t opcode, uint8_t syndrome, uint16_t length)
@@ -484,9 +540,9 @@ static void bring_answer(struct input *input)
 }
 
 /* A peer that answers so many packets as it should. */
-static void answer_all(struct input *input)
+static void answer_all(uint32_t count)
 {
-	for (uint32_t count = take_8(input), place = place_of(una()); count && place < sent_to; count--, place++)
+	for (uint32_t place = place_of(una()); count && place < sent_to; count--, place++)
 		bring(psn_add(first_psn, place), count > 1 ? TOGETHER : 0, 0, ROCE_SYNDROME(ROCE_ACK, ROCE_CREDITS_INVALID), 0);
 	world_arrive();
 }
@@ -537,7 +593,7 @@ static void act(struct input *input)
 		post(input);
 		break;
 	case ANSWER_ALL:
-		answer_all(input);
+		answer_all(take_8(input));
 		break;
 	case POLL:
 		poll_all();
@@ -555,21 +611,81 @@ static void act(struct input *input)
 	area_check_edges(&memory);
 }
 
-/* The peer is dead from now on. */
-static void check_end(void)
+static bool is_waiting(void)
 {
-	uint64_t timeout = 4096ull << it.attr.timeout, start;
-	uint64_t most = RNR_MOST + (it.attr.retry_cnt + 2) * PATIENCE * timeout;
+	return it.qp.state == IBV_QPS_RTS && it.qp.sq_exec != it.qp.sq_tail;
+}
 
-	world_arrive();
-	world_turn();
-	poll_all();
-	start = world_time();
-	while (it.attr.timeout && it.qp.state == IBV_QPS_RTS && it.qp.sq_exec != it.qp.sq_tail) {
+static void check_dead_peer(void)
+{
+	uint64_t start = world_time();
+	uint64_t most = RNR_MOST + (it.attr.retry_cnt + 2) * PATIENCE * (4096ull << it.attr.timeout);
+
+	while (it.attr.timeout && is_waiting()) {
 		CHECK(world_wait_for_helper());
 		CHECK(world_time() - start < most);
 		poll_all();
 	}
+	/* Without a timeout it is asked for ever, and not ever more seldom. */
+	for (uint32_t round = 0; round < ASKS && is_waiting(); round++) {
+		start = world_time();
+		CHECK(world_wait_for_helper());
+		CHECK(world_time() - start < RNR_MOST);
+		poll_all();
+	}
+}
+
+static void check_peer_that_has_all(void)
+{
+	/* Also when what came early, and is not looked at yet, is wrong. */
+	bool had_failed = failed || it.qp.state == IBV_QPS_ERR ||
+			  (it.qp.wire && (it.qp.wire->failed || it.qp.wire->responses.first));
+
+	for (uint32_t round = 0; is_waiting(); round++) {
+		CHECK(round < ROUNDS);
+		answer_all(UINT32_MAX);
+		poll_all();
+		if (is_waiting() && place_of(una()) >= sent_to)
+			CHECK(world_wait_for_helper());
+	}
+	poll_all();
+	/* What a request gets wrong by itself is found when its turn comes. */
+	CHECK(!failed || had_failed || failed_with == IBV_WC_LOC_PROT_ERR || failed_with == IBV_WC_LOC_QP_OP_ERR ||
+	      it.attr.timeout < TIMEOUT_LONG);
+}
+
+static void check_peer_that_goes_back(void)
+{
+	peer.next = had_to;
+	peer.answers = 0;
+	peer.there = true;
+	peer.told = false;
+	for (uint32_t round = 0; is_waiting(); round++) {
+		CHECK(round < ROUNDS);
+		for (uint32_t i = 0; i < peer.answers; i++)
+			bring(psn_add(first_psn, peer.answer[i].place), TOGETHER | RAW_OPCODE, peer.answer[i].opcode,
+			      peer.answer[i].syndrome, 0);
+		peer.answers = 0;
+		world_arrive();
+		poll_all();
+		if (!peer.answers && is_waiting())
+			CHECK(world_wait_for_helper());
+	}
+	peer.there = false;
+}
+
+static void check_end(void)
+{
+	world_arrive();
+	world_refuse_sending(0);
+	world_turn();
+	poll_all();
+	if (it.at_end == DEAD)
+		check_dead_peer();
+	else if (it.at_end == HAS_ALL)
+		check_peer_that_has_all();
+	else
+		check_peer_that_goes_back();
 	world_move_qp(&it.qp, IBV_QPS_ERR, &it.attr);
 	world_turn();
 	poll_all();

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2154 # $peer is of who sources it
 #
 # Sourced: what goes over the tap is captured, and then judged by strangers. Wireshark's dissector must find none of our
 # packets malformed, and the peer's kernel must have found no ICRC wrong, which it says in its log.

@@ -29,7 +29,7 @@ capture_stop() {
 dissect() {
 	local guesses
 	guesses=$(tshark -G heuristic-decodes 2>/dev/null |
-		awk '$1 == "infiniband.payload" && $2 !~ /^ethertype/ { print "--disable-protocol " $2 }')
+		awk '$1 == "infiniband.payload" { print "--disable-protocol " $2 }')
 	# shellcheck disable=SC2086 # a list of words
 	tshark $guesses -r "$capture_logs/pcap" -Y "$1" 2>/dev/null
 }

@@ -58,6 +58,12 @@ check-fuzz:
 	@cmake --build $(BUILD)-$@ -j$(JOBS) --target fuzzers
 	@scripts/check $(BUILD)-$@ -L fuzz
 
+# Against soft-RoCE of Linux, in a virtual machine made of Debian's packages.
+check-interop:
+	@scripts/need build run check interop
+	@$(MAKE) --no-print-directory all
+	@scripts/check $(BUILD) -C interop -L interop
+
 # The unit tests of a cross build for 64-bit ARM, under qemu-user.
 check-arm64:
 	@scripts/need build arm64
@@ -79,4 +85,4 @@ bench:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-arm64 check-asan check-tsan check-fuzz check-build clean bench
+.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench

@@ -344,9 +344,8 @@ static void send_what_may(struct nic_qp *qp, struct wire_qp *w)
 		}
 		last = fill(qp, w, &burst);
 		visit_leave(here);
-		int error = burst.runs ? burst_flush(&burst) : 0;
-
-		w->route_error = error;
+		if (burst.runs) /* else it stays as it was: nothing was tried */
+			w->route_error = burst_flush(&burst);
 		if (qp->type == IBV_QPT_UC)
 			forget_sent(w);
 	} while (last == BURST_FULL);

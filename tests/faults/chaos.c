@@ -223,8 +223,8 @@ static void check_message(struct end *end, unsigned f, unsigned slot, const stru
 		return;
 	if (flow_types[f] == IBV_QPT_RC)
 		CHECK_EQUAL(sequence, flow->received);
-	else
-		CHECK(sequence >= flow->received);
+	else /* packets that one process hands over to another are overtaken by others */
+		CHECK(sequence >= flow->received || over_the_wire());
 	flow->received = sequence + 1;
 }
 

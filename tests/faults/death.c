@@ -382,10 +382,9 @@ static void work_beside_standstill(int line, void *arg)
 	qp = node_qp(&node, IBV_QPT_RC, NULL);
 	node_meet(&node, qp, line, &other, &link);
 	say(line, READY);
-	for (uint64_t i = 0; i < 200; i++) {
-		CHECK_EQUAL(post_ask(&node, qp, ask, i, &other), 0);
-		CHECK_EQUAL(wait_status(&node, i, BOUND_MS), IBV_WC_SUCCESS);
-		usleep(200);
+	for (struct pollfd told = { .fd = line, .events = POLLIN }; poll(&told, 1, 0) != 1;) {
+		CHECK_EQUAL(post_ask(&node, qp, ask, 1, &other), 0);
+		CHECK_EQUAL(wait_status(&node, 1, BOUND_MS), IBV_WC_SUCCESS);
 	}
 	CHECK_EQUAL(ibv_destroy_qp(qp), 0);
 	node_close(&node);
@@ -402,15 +401,15 @@ static void standstill_within_the_peers_patience_loses_nothing(void **state)
 		assert_true(introduce(&client, &server));
 		hear(&client, READY);
 		hear(&server, READY);
-		for (unsigned round = 0; round < 4; round++) {
+		for (unsigned round = 0; round < 6; round++) {
 			pid_t pid = round % 2 ? client.pid : server.pid;
 
-			usleep(3000);
-			if (kill(pid, SIGSTOP) || waitpid(pid, NULL, WUNTRACED | WNOWAIT) < 0)
-				break; /* the client has done its work */
+			usleep(2000);
+			stop(pid);
 			usleep(30000);
 			kill(pid, SIGCONT);
 		}
+		say(client.line, GO);
 		assert_int_equal(actor_end(&client), 0);
 		say(server.line, GO);
 		assert_int_equal(actor_end(&server), 0);

@@ -7,6 +7,7 @@
 capture_start() {
 	capture_peer=$1
 	capture_logs=$2
+	: >"$capture_logs/tcpdump"
 	"$peer" there "$capture_peer" 10 'dmesg -c >/dev/null' >/dev/null
 	# Root stays root: only so it can write there.
 	"$peer" here "$capture_peer" tcpdump -i tap0 --immediate-mode -U -s 0 -B 65536 -Z root -w "$capture_logs/pcap" \
@@ -27,7 +28,7 @@ capture_stop() {
 dissect() {
 	local guesses
 	guesses=$(tshark -G heuristic-decodes 2>/dev/null |
-		awk '$1 == "infiniband.payload" && $2 !~ /^(infiniband|ethertype)/ { print "--disable-protocol " $2 }')
+		awk '$1 == "infiniband.payload" && $2 !~ /^ethertype/ { print "--disable-protocol " $2 }')
 	# shellcheck disable=SC2086 # a list of words
 	tshark $guesses -r "$capture_logs/pcap" -Y "$1" 2>/dev/null
 }

@@ -1,23 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 #
-# usage: cells.sh UROCE ATTEND PEER TABLE GROUP FAMILY MTU FIRST_PORT
+# usage: cells.sh UROCE ATTEND OWN PEER TABLE GROUP FAMILY MTU
 #
 # Runs the rows of one group of a table (cells.table describes it) between uroce here and soft-RoCE in the peer (PEER is
 # peer.sh's directory): each size both ways, with the server there and with the server here. FAMILY, ipv4 or ipv6, is that of
 # the GIDs; MTU is the path's, and the interfaces get one that just carries it. Prints a line for each run, with both exit
 # statuses and the figure that the program reports; for a run that fails also all that both printed. At the end the packets
 # are judged: tshark must find none of ours malformed, and the peer's kernel no ICRC wrong.
-set -u
+set -uf # words of the table are no patterns for files
 
 uroce=$1
 attend=$2
-dir=$3
-table=$4
-group=$5
-family=$6
-mtu=$7
-port=$8
+own=$3
+dir=$4
+table=$5
+group=$6
+family=$7
+mtu=$8
 
 source=$(dirname "$0")
 peer=$source/peer.sh
@@ -25,6 +25,9 @@ peer=$source/peer.sh
 
 # Seconds for one side: a hang, or an emulated machine on a busy one.
 patience=60
+[ "${group%%.*}" != verify ] || patience=400
+# Nobody else has the namespace's.
+port=20000
 
 [ ! -e "$dir/skipped" ] || {
 	cat "$dir/skipped"
@@ -68,40 +71,50 @@ await_listener() {
 	esac >/dev/null
 }
 
-# arguments GID SIZE PROGRAM...: what each of the programs calls these.
+# arguments GID SIZE SERVER PROGRAM...: what each of the programs calls these; SERVER is its address, at the client.
 arguments() {
-	local gid=$1 size=$2
-	shift 2
+	local gid=$1 size=$2 server=$3
+	shift 3
 	[ "$size" = - ] || set -- "$@" -s $((${size//MTU/$mtu}))
 	case $1 in
-	ibv_ud_pingpong) echo "$* -p $port -g $gid" ;;
-	ibv_*) echo "$* -p $port -g $gid -m $mtu" ;;
-	*) echo "$* -p $port -x $gid -m $mtu" ;;
+	verify) echo "$* -g $gid --path-mtu $mtu $([ -n "$server" ] && echo --connect "$server:$port" || echo --listen "$port")" ;;
+	refusals) echo "$* $gid $mtu $port $server" ;;
+	ibv_ud_pingpong) echo "$* -p $port -g $gid $server" ;;
+	ibv_*) echo "$* -p $port -g $gid -m $mtu $server" ;;
+	*) echo "$* -p $port -x $gid -m $mtu $server" ;;
 	esac
 }
 
 # run SERVER_SIDE SIZE PROGRAM...: both sides; their output in $logs, their statuses in server_status and client_status.
 run() {
-	local at=$1 size=$2 address here_arguments there_arguments
+	local at=$1 size=$2 role here_role here_arguments there_arguments
 	shift 2
 	port=$((port + 1))
-	here_arguments=$(arguments $here_gid "$size" "$@")
-	there_arguments=$(arguments $there_gid "$size" "$@")
-	# shellcheck disable=SC2086 # lists of words
-	if [ "$at" = there ]; then
-		there "$logs/server" $there_arguments &
-		server=$!
-		await_listener there
-		here "$logs/client" $here_arguments 10.78.0.2 &
-		client=$!
-	else
-		here "$logs/server" $here_arguments &
-		server=$!
-		await_listener here
-		there "$logs/client" $there_arguments 10.78.0.1 &
-		client=$!
-	fi
-	# One side failed. The other has a moment to see it; in the peer its time runs out.
+	[ "$at" = here ] && here_role=server || here_role=client
+	here_arguments=$(arguments $here_gid "$size" "$([ $at = here ] || echo 10.78.0.2)" "$@")
+	there_arguments=$(arguments $there_gid "$size" "$([ $at = there ] || echo 10.78.0.1)" "$@")
+	case $1 in
+	verify | refusals)
+		here_arguments=$own/$here_arguments
+		there_arguments=/tests/$there_arguments
+		;;
+	esac
+
+	for role in server client; do
+		if [ $role = $here_role ]; then
+			# shellcheck disable=SC2086 # a list of words
+			here "$logs/$role" $here_arguments &
+		else
+			# shellcheck disable=SC2086 # a list of words
+			there "$logs/$role" "$(printf '%q ' $there_arguments)" &
+		fi
+		[ $role = client ] || {
+			server=$!
+			await_listener "$at"
+		}
+	done
+	client=$!
+	# One side failed. The other has a moment to see it; in the peer somebody has to end it.
 	wait -n $server $client || {
 		sleep 1
 		"$peer" there "$dir" 10 "killall -q ${1##*/}" >/dev/null
@@ -115,11 +128,12 @@ run() {
 	client=
 }
 
-# The figure that the program printed: in usec for one iteration, or the columns of perftest.
+# The figure that the program printed: usec for one iteration, a column of perftest's, or what verify tried.
 figure() {
 	awk '
 		/^ *#bytes/ { table = 1; next }
 		table && $1 ~ /^[0-9]+$/ && $2 ~ /^[0-9]+$/ { print $4 (NF > 5 ? " us" : " MiB/s"); exit }
+		/^[0-9]+ (rows|cases), 0 failed$/ { print; exit }
 		$2 == "iters" && $7 ~ /^[0-9.]+$/ { print $7 " us"; exit }
 	' "$1"
 }
@@ -131,8 +145,10 @@ rows=0
 failed=0
 while read -r row_group sizes command; do
 	[ "$row_group" = "$group" ] || continue
+	# Both sides of verify do the same.
+	[ "${command%% *}" = verify ] && sides=there || sides="there here"
 	for size in ${sizes//,/ }; do
-		for at in there here; do
+		for at in $sides; do
 			rows=$((rows + 1))
 			# shellcheck disable=SC2086 # a list of words
 			run $at $size $command </dev/null
@@ -140,7 +156,8 @@ while read -r row_group sizes command; do
 			result=$(figure "$logs/client")
 			# The programs report some errors and exit with 0 all the same.
 			[ $server_status = 0 ] && [ $client_status = 0 ] && [ -n "$result" ] &&
-				! grep -qiE 'invalid data|error|fail|unable|could ?n.t' "$logs/server" "$logs/client" ||
+				! grep -vE '0 failed$' "$logs/server" "$logs/client" |
+				grep -qiE 'invalid data|error|fail|unable|could ?n.t' ||
 				verdict=FAILED
 			printf '%-6s  server %-5s %-3s  client %-3s  %-9s  %-36s  %s\n' $verdict $at $server_status \
 				$client_status "$size" "$command" "$result"

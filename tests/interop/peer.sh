@@ -18,7 +18,7 @@ here_v4=10.78.0.1 here_v6=fd78::1
 there_v4=10.78.0.2 there_v6=fd78::2
 port=7
 most=9000 # bytes, of the interfaces
-patience=180 # seconds, for the machine to boot in
+patience=600 # seconds, for the machine to boot in
 
 skip() {
 	echo "skipped: $*"

@@ -654,7 +654,8 @@ static void take_reliable(struct nic_qp *qp, struct wire_qp *w, const struct arr
 	if (ahead > 0) {
 		counter_add(&qp->nic->seg->counters.out_of_sequence, 1);
 		w->gap = true;
-		held_add(&w->requests, arrival);
+		if (ahead < HELD_AHEAD)
+			held_add(&w->requests, arrival);
 		return;
 	}
 	take_next(qp, w, arrival);

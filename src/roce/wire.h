@@ -21,6 +21,10 @@
 /* Packets that came before those that are due: kept in order of their PSN. */
 #define HELD_MOST 256u
 
+/* Packets ahead of the one that is due, behind which requests are not kept: more than a requester has under way, they would only
+ * take up the room, and seem to say that all before them got lost. */
+#define HELD_AHEAD 4096
+
 struct held {
 	struct held *next;
 	struct arrival arrival; /* its packet's payload is in raw */

@@ -206,7 +206,8 @@ static void add_connected(const struct captured *captured, const struct roce_pac
 	if (!flow->started) {
 		flow->started = true;
 		flow->expected = packet->psn;
-		PUT(flow, (uint8_t)(10 | mtu_code() << 5), 7, 0, 0);
+		/* The peer ends in each of the three ways. */
+		PUT(flow, (uint8_t)(10 | mtu_code() << 5), (uint8_t)(7 | capture.frames % 3 << 6), 0, 0);
 	}
 	if (!response && code < 8 && length <= MOST_LENGTH && psn_diff(packet->psn, flow->expected) >= 0)
 		PUT(flow, POST, code, 0, (uint8_t)length, (uint8_t)(length >> 8));

@@ -323,6 +323,17 @@ static void take_packet(struct input *input)
 		world_arrive();
 }
 
+/* What may be no packet at all. */
+static void bring_bytes(struct input *input, uint8_t length)
+{
+	uint8_t bytes[UINT8_MAX];
+
+	for (uint32_t i = 0; i < length; i++)
+		bytes[i] = take_8(input);
+	world_bring(&(struct world_packet){ .from = WORLD_PEER, .v6 = it.v6, .bytes = bytes, .length = length, .broken = true });
+	world_arrive();
+}
+
 static void forget_receives(void)
 {
 	for (uint32_t i = 0; i < posted && !it.with_srq; i++)
@@ -333,7 +344,7 @@ static void forget_receives(void)
 
 static void change(struct input *input)
 {
-	uint8_t how = take_8(input), i = take_8(input) % AREAS;
+	uint8_t how = take_8(input), number = take_8(input), i = number % AREAS;
 
 	switch (how % 8) {
 	case 0:
@@ -360,6 +371,9 @@ static void change(struct input *input)
 		break;
 	case 5:
 		area_register(&areas[i]);
+		break;
+	case 6:
+		bring_bytes(input, number);
 		break;
 	default:
 		world_turn();

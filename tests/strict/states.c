@@ -98,7 +98,8 @@ static void other_gid(struct world *w, struct side *a, struct side *b)
 
 static void foreign_host(struct world *w, struct side *a, struct side *b)
 {
-	const uint32_t address = htonl(0xc0000201); /* 192.0.2.1, for documentation only */
+	/* Where nothing is sent without being asked for expressly: no packet leaves, on whatever network this runs. */
+	const uint32_t address = INADDR_BROADCAST;
 
 	(void)w;
 	(void)b;

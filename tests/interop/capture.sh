@@ -31,7 +31,7 @@ dissect() {
 	guesses=$(tshark -G heuristic-decodes 2>/dev/null |
 		awk '$1 == "infiniband.payload" { print "--disable-protocol " $2 }')
 	# shellcheck disable=SC2086 # a list of words
-	tshark $guesses -r "$capture_logs/pcap" -Y "$1" 2>/dev/null
+	tshark $guesses --disable-heuristic eth_over_ib -r "$capture_logs/pcap" -Y "$1" 2>/dev/null
 }
 
 # capture_judge NAME: keeps the packets under that name in PEER if anything is wrong with them.

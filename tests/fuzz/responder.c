@@ -346,7 +346,7 @@ static void change(struct input *input)
 {
 	uint8_t how = take_8(input), number = take_8(input), i = number % AREAS;
 
-	switch (how % 8) {
+	switch (how % 9) {
 	case 0:
 		world_move_qp(&it.qp, IBV_QPS_ERR, &it.attr);
 		break;
@@ -374,6 +374,14 @@ static void change(struct input *input)
 		break;
 	case 6:
 		bring_bytes(input, number);
+		break;
+	case 7:
+		world_arrive();
+		area_protect(&areas[i], true);
+		take_packet(input);
+		world_arrive();
+		world_turn();
+		area_protect(&areas[i], false);
 		break;
 	default:
 		world_turn();

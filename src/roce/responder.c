@@ -444,7 +444,9 @@ static bool emit_answer(struct nic_qp *qp, struct wire_qp *w, struct reply *repl
 	if (code) {
 		struct arrival request = { .packet.psn = packet.psn };
 
-		w->reply_end = w->reply_next + 1;
+		/* Nothing behind it is answered. What is answered again is none of those. */
+		if (reply == reply_at(w, w->reply_next))
+			w->reply_end = w->reply_next + 1;
 		reply->packets = reply->sent;
 		if (!w->nak)
 			refuse(qp, w, &request, ROCE_NAK_ACCESS, code, &c);

@@ -24,7 +24,9 @@
 
 #define BUFFER	 65536
 #define RECEIVES 32768 /* their place in the buffer */
-#define ACCESS	 (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define ACCESS                                                                       \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
 #define BAD_KEY	 0xff00u /* other bits of a key */
 #define PATIENCE 20	 /* seconds */
 
@@ -42,18 +44,21 @@ struct refusal {
 	uint32_t length; /* of the request; PACKETS(n): so many */
 	uint32_t offset; /* of the remote address in the buffer */
 	bool bad_key;
-	bool no_rights;	    /* the responder's QP has none for remote access */
-	unsigned before;    /* good WRITEs in front of it */
-	unsigned receives;  /* posted, of 16 bytes each */
+	bool no_rights;	   /* the responder's QP has none for remote access */
+	unsigned before;   /* good WRITEs in front of it */
+	unsigned receives; /* posted, of 16 bytes each */
 	unsigned rnr_retry;
-	bool late_receive;  /* one that is large enough is posted after a while */
-	enum ibv_wc_status status, status_by_rxe; /* of the request; by soft-RoCE, if not the same */
-	enum ibv_wc_status receive, receive_by_rxe; /* of the responder's first receive */
+	bool late_receive;		  /* one that is large enough is posted after a while */
+	enum ibv_wc_status status;	  /* of the request */
+	enum ibv_wc_status status_by_rxe; /* of soft-RoCE, if not the same */
+	enum ibv_wc_status receive;	  /* of the responder's first receive */
+	enum ibv_wc_status receive_by_rxe;
 	bool lives; /* the responder's QP goes on */
 };
 
 #define PACKETS(n) (0x80000000u | (n))
 
+/* clang-format off */
 static const struct refusal refusals[] = {
 	{ .name = "write_with_a_bad_key", .opcode = IBV_WR_RDMA_WRITE, .length = 8, .offset = RECEIVES, .bad_key = true, .receives = 2,
 	  .status = IBV_WC_REM_ACCESS_ERR, .receive = IBV_WC_WR_FLUSH_ERR },
@@ -88,9 +93,13 @@ static const struct refusal refusals[] = {
 	{ .name = "send_before_its_receive", .opcode = IBV_WR_SEND, .length = PACKETS(3), .rnr_retry = 7, .late_receive = true,
 	  .status = IBV_WC_SUCCESS, .receive = IBV_WC_SUCCESS, .lives = true },
 };
+/* clang-format on */
 
-static const struct refusal dead_peer = { .name = "write_to_a_process_that_was_killed", .opcode = IBV_WR_RDMA_WRITE, .length = 8,
-					  .offset = RECEIVES, .status = IBV_WC_RETRY_EXC_ERR };
+static const struct refusal dead_peer = { .name = "write_to_a_process_that_was_killed",
+					  .opcode = IBV_WR_RDMA_WRITE,
+					  .length = 8,
+					  .offset = RECEIVES,
+					  .status = IBV_WC_RETRY_EXC_ERR };
 
 static int gid_index, mtu, oob = -1;
 static bool is_requester;
@@ -163,13 +172,18 @@ static void open_device(void)
 
 static void connect_qp(const struct refusal *r)
 {
-	struct ibv_qp_init_attr init = {
-		.send_cq = cq, .recv_cq = cq, .cap = { 16, 16, 1, 1, 0 }, .qp_type = IBV_QPT_RC, .sq_sig_all = 1
-	};
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = r->no_rights ? 0 : ACCESS };
+	struct ibv_qp_init_attr init = { .send_cq = cq,
+					 .recv_cq = cq,
+					 .cap = { 16, 16, 1, 1, 0 },
+					 .qp_type = IBV_QPT_RC,
+					 .sq_sig_all = 1 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
+				    .port_num = 1,
+				    .qp_access_flags = r->no_rights ? 0 : ACCESS };
 
 	MUST((qp = ibv_create_qp(pd, &init)));
-	MUST(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	MUST(!ibv_modify_qp(qp, &attr,
+			    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	mine.qpn = qp->qp_num;
 	mine.psn = (uint32_t)random() & 0xffffff;
 	swap();
@@ -180,15 +194,25 @@ static void connect_qp(const struct refusal *r)
 		.rq_psn = theirs.psn,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 18, /* 4 ms */
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { theirs.gid, .sgid_index = (uint8_t)gid_index, .hop_limit = 64 } },
+		.ah_attr = { .is_global = 1,
+			     .port_num = 1,
+			     .grh = { theirs.gid, .sgid_index = (uint8_t)gid_index,
+				      .hop_limit = 64 } },
 	};
-	MUST(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	MUST(!ibv_modify_qp(qp, &attr,
+			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				    IBV_QP_MIN_RNR_TIMER));
 	/* 537 ms: the other one may be on an emulated machine. */
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = mine.psn, .timeout = 17, .retry_cnt = 2,
-				     .rnr_retry = (uint8_t)r->rnr_retry, .max_rd_atomic = 4 };
-	MUST(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					       IBV_QP_MAX_QP_RD_ATOMIC));
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
+				     .sq_psn = mine.psn,
+				     .timeout = 17,
+				     .retry_cnt = 2,
+				     .rnr_retry = (uint8_t)r->rnr_retry,
+				     .max_rd_atomic = 4 };
+	MUST(!ibv_modify_qp(qp, &attr,
+			    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 static uint32_t length_of(const struct refusal *r)
@@ -231,7 +255,8 @@ static bool expect_status(const char *what, enum ibv_wc_status expected)
 		usleep(100);
 	if (n == 1 && wc.status == expected)
 		return true;
-	printf("  %s: %s, expected %s\n", what, n == 1 ? ibv_wc_status_str(wc.status) : "nothing", ibv_wc_status_str(expected));
+	printf("  %s: %s, expected %s\n", what, n == 1 ? ibv_wc_status_str(wc.status) : "nothing",
+	       ibv_wc_status_str(expected));
 	return false;
 }
 
@@ -269,7 +294,8 @@ static bool request(const struct refusal *r)
 		post(IBV_WR_RDMA_WRITE, 8, RECEIVES, theirs.rkey);
 	for (unsigned i = 0; i < r->before; i++)
 		good &= expect_status("what was before it", IBV_WC_SUCCESS);
-	good &= expect_status("the request", theirs.is_rxe && r->status_by_rxe ? r->status_by_rxe : r->status);
+	good &= expect_status("the request",
+			      theirs.is_rxe && r->status_by_rxe ? r->status_by_rxe : r->status);
 	if (fails)
 		good &= expect_status("what was behind it", IBV_WC_WR_FLUSH_ERR);
 	return good & expect_state(fails ? IBV_QPS_ERR : IBV_QPS_RTS);
@@ -289,7 +315,8 @@ static bool content_is(uint32_t length)
 /* What the responder sees of it, at its end. */
 static bool respond(const struct refusal *r)
 {
-	enum ibv_wc_status first = mine.is_rxe && r->receive_by_rxe ? r->receive_by_rxe : r->receive;
+	enum ibv_wc_status first = mine.is_rxe && r->receive_by_rxe ? r->receive_by_rxe :
+								      r->receive;
 	bool good = expect_state(r->lives ? IBV_QPS_RTS : IBV_QPS_ERR);
 
 	for (unsigned i = 0; i < r->receives + r->late_receive; i++)

@@ -30,6 +30,11 @@ static uint32_t operation_of(const struct arrival *arrival)
 	return arrival->packet.opcode & 31;
 }
 
+static bool reads(uint32_t operation)
+{
+	return operation == ROCE_READ_REQUEST || operation == ROCE_COMPARE_SWAP || operation == ROCE_FETCH_ADD;
+}
+
 static bool is_write(uint32_t operation)
 {
 	return operation >= ROCE_WRITE_FIRST && operation <= ROCE_WRITE_ONLY_IMM;
@@ -444,7 +449,9 @@ static bool emit_answer(struct nic_qp *qp, struct wire_qp *w, struct reply *repl
 	if (code) {
 		struct arrival request = { .packet.psn = packet.psn };
 
-		w->reply_end = w->reply_next + 1;
+		/* Nothing behind it is answered. What is answered again is none of those. */
+		if (reply == reply_at(w, w->reply_next))
+			w->reply_end = w->reply_next + 1;
 		reply->packets = reply->sent;
 		if (!w->nak)
 			refuse(qp, w, &request, ROCE_NAK_ACCESS, code, &c);
@@ -536,7 +543,7 @@ void wire_answer(struct nic_qp *qp, struct wire_qp *w)
 		return;
 	}
 	if (w->ack_due)
-		acknowledge(qp, w, psn_add(epsn, ROCE_PSN_MASK), ROCE_SYNDROME(ROCE_ACK, ROCE_CREDITS_INVALID));
+		acknowledge(qp, w, w->ack_psn, ROCE_SYNDROME(ROCE_ACK, ROCE_CREDITS_INVALID));
 	w->ack_due = false;
 	if (w->gap && !w->gap_told) {
 		acknowledge(qp, w, epsn, ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_PSN));
@@ -559,7 +566,7 @@ static void replay(struct nic_qp *qp, struct wire_qp *w, const struct arrival *a
 	uint32_t operation = operation_of(arrival);
 
 	counter_add(&qp->nic->seg->counters.duplicate_request, 1);
-	if (operation != ROCE_READ_REQUEST && operation != ROCE_COMPARE_SWAP && operation != ROCE_FETCH_ADD) {
+	if (!reads(operation)) {
 		w->ack_due = true;
 		return;
 	}
@@ -608,6 +615,18 @@ static void replay(struct nic_qp *qp, struct wire_qp *w, const struct arrival *a
 	}
 }
 
+/* A READ or atomic is acknowledged by its answer, with all before it. An ACK beside that would, if the answer gets lost, have a
+ * requester (Linux's rxe) take it for answered. */
+static void acknowledge_later(struct wire_qp *w, const struct arrival *arrival)
+{
+	if (reads(operation_of(arrival))) {
+		w->ack_due = false;
+		return;
+	}
+	w->ack_psn = arrival->packet.psn;
+	w->ack_due |= arrival->packet.ack_req;
+}
+
 /* The next packet of an RC connection. */
 static void take_next(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)
 {
@@ -625,7 +644,7 @@ static void take_next(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 	case TAKEN:
 		atomic_store_explicit(&qp->shared->epsn, psn_add(arrival->packet.psn, packets), memory_order_relaxed);
 		w->gap = w->gap_told = false;
-		w->ack_due |= arrival->packet.ack_req;
+		acknowledge_later(w, arrival);
 		if ((state & 0xff) == IBV_QPS_RTR)
 			responder_established(&self, qp->shared, state, 0, 0);
 		break;

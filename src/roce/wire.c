@@ -160,6 +160,7 @@ struct wire_qp *wire_of(struct nic_qp *qp)
 		return NULL;
 	w->mtu = qp->type == IBV_QPT_UD ? qp->mtu : qp->shared->path_mtu;
 	w->index = qp->index;
+	w->ack_psn = psn_add(atomic_load(&qp->shared->epsn), ROCE_PSN_MASK);
 	congestion_start(&w->congestion);
 	qp->wire = w;
 	atomic_fetch_add(&qp->send_cq->wired, 1);

@@ -99,7 +99,8 @@ struct wire_qp {
 	uint32_t rkey;
 	bool gap;	/* something is missing */
 	bool gap_told;	/* and was told, or the requester knows by an RNR NAK */
-	bool ack_due;
+	bool ack_due;	/* for ack_psn, */
+	uint32_t ack_psn; /* the last packet of a SEND or WRITE: READs and atomics are acknowledged by their answers alone */
 	uint8_t nak;	/* syndrome that ends the connection; 0: none. Sent behind the replies */
 	uint32_t nak_psn;
 	bool nak_sent;

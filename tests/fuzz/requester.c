@@ -574,6 +574,13 @@ static void change(struct input *input)
 	case 5:
 		world_refuse_sending(how & 8 ? ENETUNREACH : how & 16 ? EMSGSIZE : 0);
 		break;
+	case 6:
+		area_protect(&memory, true);
+		answer_all(UINT32_MAX);
+		world_wait(how * 10000000ull);
+		world_turn();
+		area_protect(&memory, false);
+		break;
 	default:
 		world_turn();
 	}

@@ -26,6 +26,7 @@
 #define WRITE_BYTES  12800u
 #define PAYLOAD_MOST 4200u
 #define SECRET_BYTES 32u
+#define MESSAGES     8192u /* of an input */
 #define QKEY	     0x11u
 #define PEER_QPN     0x345678u
 
@@ -69,6 +70,7 @@ static bool was_reset;
 static struct {
 	uint64_t packets, bytes;
 } allowed, answered;
+static uint32_t messages[MESSAGES], message_count; /* PSNs */
 static uint32_t last_ack;
 static bool any_ack;
 
@@ -111,7 +113,7 @@ static void make_all(struct input *input)
 	memset(receives, 0, sizeof(receives));
 	memset(&allowed, 0, sizeof(allowed));
 	memset(&answered, 0, sizeof(answered));
-	posted = next_completed = 0;
+	posted = next_completed = message_count = 0;
 	accepted = 0;
 	any_ack = was_reset = false;
 	it.type = types[what & 3];
@@ -222,6 +224,16 @@ static void check_secrets(const struct roce_packet *packet)
 	}
 }
 
+/* Whether a SEND or WRITE came with this PSN: only those are acknowledged by themselves. What a peer sent before it knew us is too. */
+static bool is_message(uint32_t psn)
+{
+	for (uint32_t i = 0; i < message_count; i++) {
+		if (messages[i] == psn)
+			return true;
+	}
+	return psn == psn_add(it.attr.rq_psn, ROCE_PSN_MASK);
+}
+
 void world_sent(const struct world_sent *sent)
 {
 	const struct roce_packet *packet = &sent->packet;
@@ -235,10 +247,15 @@ void world_sent(const struct world_sent *sent)
 	answered.bytes += packet->length;
 	CHECK(answered.packets <= allowed.packets && answered.bytes <= allowed.bytes);
 	check_secrets(packet);
-	if (packet->opcode == ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE)) {
-		any_ack = true;
-		/* What comes before one that is refused, or missing, is acknowledged by that. */
-		last_ack = packet->syndrome >> 5 == ROCE_ACK ? packet->psn : psn_add(packet->psn, ROCE_PSN_MASK);
+	if (packet->opcode == ROCE_OPCODE_CNP || packet->opcode == ROCE_OPCODE(ROCE_RC, ROCE_READ_RESPONSE_MIDDLE))
+		return;
+	any_ack = true;
+	if (packet->opcode == ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE) && packet->syndrome >> 5 == ROCE_ACK) {
+		CHECK(is_message(packet->psn));
+		last_ack = packet->psn;
+	} else {
+		/* What comes before one that is answered otherwise is acknowledged by that. */
+		last_ack = psn_add(packet->psn, ROCE_PSN_MASK);
 	}
 }
 
@@ -255,6 +272,8 @@ static void allow(const struct roce_packet *packet, uint8_t flags, uint8_t traff
 	if (it.type != IBV_QPT_RC)
 		return;
 	allowed.packets += 2;
+	if ((packet->opcode & 31) <= ROCE_WRITE_ONLY_IMM && message_count < MESSAGES)
+		messages[message_count++] = packet->psn;
 	if (packet->opcode == ROCE_OPCODE(ROCE_RC, ROCE_READ_REQUEST) && length <= READ_BYTES) {
 		allowed.packets += psn_packets(length, it.mtu);
 		allowed.bytes += length;
@@ -346,7 +365,7 @@ static void change(struct input *input)
 {
 	uint8_t how = take_8(input), number = take_8(input), i = number % AREAS;
 
-	switch (how % 8) {
+	switch (how % 9) {
 	case 0:
 		world_move_qp(&it.qp, IBV_QPS_ERR, &it.attr);
 		break;
@@ -374,6 +393,14 @@ static void change(struct input *input)
 		break;
 	case 6:
 		bring_bytes(input, number);
+		break;
+	case 7:
+		world_arrive();
+		area_protect(&areas[i], true);
+		take_packet(input);
+		world_arrive();
+		world_turn();
+		area_protect(&areas[i], false);
 		break;
 	default:
 		world_turn();

@@ -434,6 +434,11 @@ void area_deregister(struct area *area)
 	area->registered = false;
 }
 
+void area_protect(const struct area *area, bool protect)
+{
+	CHECK(!mprotect(area->pages, area->pages_length, protect ? PROT_NONE : PROT_READ | PROT_WRITE));
+}
+
 void area_check_edges(const struct area *area)
 {
 	CHECK(is_canary(area->pages, (size_t)(area->start - area->pages)));

@@ -100,6 +100,8 @@ struct area {
 void area_make(struct area *area, size_t length, uint32_t pd, uint32_t access);
 void area_register(struct area *area);
 void area_deregister(struct area *area);
+/* The program takes its memory's rights away, and gives them back, while the region stays. */
+void area_protect(const struct area *area, bool protect);
 /* Aborts if anything around the region changed. */
 void area_check_edges(const struct area *area);
 

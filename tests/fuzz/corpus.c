@@ -12,7 +12,7 @@
 #include "roce/psn.h"
 
 #define FLOWS	    64
-#define MOST	    3000 /* bytes of a sequence */
+#define MOST	    3000   /* bytes of a sequence */
 #define MOST_LENGTH 12800u /* bytes of a message: what the fuzzers have memory for */
 
 /* See responder.c and requester.c. */
@@ -252,8 +252,7 @@ static void make_sequences(const char *path, const char *fuzzer,
 
 	begin_capture(path);
 	while (capture_next(&capture, &captured)) {
-		if (captured.bytes >= ROCE_ICRC_BYTES &&
-		    roce_parse(captured.packet, captured.bytes - ROCE_ICRC_BYTES, &packet))
+		if (captured.bytes >= ROCE_ICRC_BYTES && roce_parse(captured.packet, captured.bytes - ROCE_ICRC_BYTES, &packet))
 			add(&captured, &packet);
 	}
 	for (int i = 0; i < flow_count; i++)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzzer of the requester's state: a connected QP of RC, what a program posts to it, and any sequence of answers. In each answer
- * QPN, opcode and length are made what the request at its PSN waits for, and the PSN is counted from the oldest that waits, unless
- * its flags say otherwise.
+ * Fuzzer of the requester's state: a connected QP of RC, what a program posts to it, and any sequence of answers. In each
+ * answer QPN, opcode and length are made what the request at its PSN waits for, and the PSN is counted from the oldest that
+ * waits, unless its flags say otherwise.
  *
- * Whatever comes: what is sent is what was posted; requests complete in order, each once, successful only if it was answered; what
- * was read is what was answered, and memory that no READ under way may write to does not change. And at the end all requests end:
- * in the time that the QP's attributes say when nothing comes any more, and in success when their peer has them all; also one whose
- * peer has nothing of what is not acknowledged yet, and goes back to what it misses.
+ * Whatever comes: what is sent is what was posted; requests complete in order, each once, successful only if it was answered;
+ * what was read is what was answered, and memory that no READ under way may write to does not change. And at the end all
+ * requests end: in the time that the QP's attributes say when nothing comes any more, and in success when their peer has them
+ * all; also one whose peer has nothing of what is not acknowledged yet, and goes back to what it misses.
  *
  * Input: 4 bytes that choose the QP (make_all), then actions (enum action).
  */
@@ -32,7 +32,7 @@
 #define ROUNDS	     3000u
 #define ASKS	     100u
 #define TIMEOUT_LONG 12u /* code of one that does not pass while we look */
-#define PATIENCE     4u /* times the timeout: a requester may wait as long (specification 9.7.6.1.3) */
+#define PATIENCE     4u	 /* times the timeout: a requester may wait as long (specification 9.7.6.1.3) */
 
 static struct area memory;
 
@@ -394,8 +394,8 @@ static uint8_t opcode_for(const struct posted *post, uint32_t place)
 		return ROCE_OPCODE(ROCE_RC, ROCE_ATOMIC_ACKNOWLEDGE);
 	if (!post || post->opcode != IBV_WR_RDMA_READ)
 		return ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE);
-	return ROCE_OPCODE(ROCE_RC, post->packets == 1				    ? ROCE_READ_RESPONSE_ONLY :
-				    place == post->place			    ? ROCE_READ_RESPONSE_FIRST :
+	return ROCE_OPCODE(ROCE_RC, post->packets == 1			     ? ROCE_READ_RESPONSE_ONLY :
+				    place == post->place		     ? ROCE_READ_RESPONSE_FIRST :
 				    place + 1 == post->place + post->packets ? ROCE_READ_RESPONSE_LAST :
 									       ROCE_READ_RESPONSE_MIDDLE);
 }
@@ -448,7 +448,8 @@ void world_sent(const struct world_sent *sent)
 		break;
 	case ROCE_COMPARE_SWAP:
 	case ROCE_FETCH_ADD:
-		CHECK((packet->opcode & 31) == (post->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? ROCE_COMPARE_SWAP : ROCE_FETCH_ADD));
+		CHECK((packet->opcode & 31) ==
+		      (post->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? ROCE_COMPARE_SWAP : ROCE_FETCH_ADD));
 		check_atomic(packet, post, i);
 		break;
 	default:
@@ -650,8 +651,8 @@ static void expect_success(void)
 	const struct wire_qp *w = it.qp.wire;
 
 	/* What came early, and is not looked at yet, may be wrong. */
-	may_fail = failed || it.qp.state == IBV_QPS_ERR || (w && (w->failed || w->responses.first)) || it.attr.timeout < TIMEOUT_LONG ||
-		   (it.qp.started && it.qp.retry_left < 2);
+	may_fail = failed || it.qp.state == IBV_QPS_ERR || (w && (w->failed || w->responses.first)) ||
+		   it.attr.timeout < TIMEOUT_LONG || (it.qp.started && it.qp.retry_left < 2);
 }
 
 static void check_successful(void)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzzer of the responder's state: a QP, and any sequence of packets. What would only be dropped is put right in each packet (QPN,
- * PSN, keys, addresses, lengths), unless its flags say that it is to stay as it is; so most of them get far.
+ * Fuzzer of the responder's state: a QP, and any sequence of packets. What would only be dropped is put right in each packet
+ * (QPN, PSN, keys, addresses, lengths), unless its flags say that it is to stay as it is; so most of them get far.
  *
- * Whatever comes: nothing outside of the memory that the requests may write to changes, each receive completes at most once and in
- * its turn and with no more than it has room for, what is answered is not more than what was asked, nothing of memory that no
- * request may read is in it, what comes from strangers is not answered, and a correct request at the end is served if the QP is not
- * in error.
+ * Whatever comes: nothing outside of the memory that the requests may write to changes, each receive completes at most once and
+ * in its turn and with no more than it has room for, what is answered is not more than what was asked, nothing of memory that
+ * no request may read is in it, what comes from strangers is not answered, and a correct request at the end is served if the QP
+ * is not in error.
  *
- * Input: 4 bytes that choose the QP (make_all), then actions (struct action).
+ * Input: 4 bytes that choose the QP (make_all), then actions (enum action).
  */
 #include <endian.h>
 
@@ -38,12 +38,12 @@ static uint8_t readable[READ_BYTES]; /* as it is to stay */
 enum packet_flags {
 	RAW_QPN = 1 << 0,
 	RAW_PSN = 1 << 1,
-	RAW_KEYS = 1 << 2, /* rkey, address, Q_Key */
+	RAW_KEYS = 1 << 2,   /* rkey, address, Q_Key */
 	RAW_LENGTH = 1 << 3, /* of a READ or WRITE */
 	STRANGER = 1 << 4,
 	TOGETHER = 1 << 5, /* arrives with the next one */
-	JOINED = 1 << 6, /* in one datagram with the one before, if that is as long */
-	BROKEN = 1 << 7, /* ICRC */
+	JOINED = 1 << 6,   /* in one datagram with the one before, if that is as long */
+	BROKEN = 1 << 7,   /* ICRC */
 };
 
 enum action { PACKET = 0, POST = 12, POLL, TIME, CHANGE, ACTIONS };
@@ -86,7 +86,8 @@ static uint32_t room_of(uint32_t i)
 
 static void make_areas(void)
 {
-	const uint32_t all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	const uint32_t all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			     IBV_ACCESS_REMOTE_ATOMIC;
 
 	if (areas[0].start)
 		return;
@@ -125,7 +126,8 @@ static void make_all(struct input *input)
 		.port_num = 1,
 		.qkey = QKEY,
 		/* Bits that are set take away. */
-		.qp_access_flags = (unsigned)~rights & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC),
+		.qp_access_flags = (unsigned)~rights &
+				   (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC),
 		.path_mtu = (enum ibv_mtu)(IBV_MTU_256 + (what >> 5) % 5),
 		.dest_qp_num = PEER_QPN,
 		.rq_psn = psn ? (uint32_t)psn << 16 : ROCE_PSN_MASK - 2,
@@ -160,8 +162,8 @@ static void check_completion(const struct ibv_wc *wc)
 	room = room_of(i);
 	CHECK(wc->qp_num == it.qp.qpn);
 	if (wc->status != IBV_WC_SUCCESS) {
-		CHECK(wc->status == IBV_WC_WR_FLUSH_ERR || wc->status == IBV_WC_LOC_LEN_ERR || wc->status == IBV_WC_LOC_PROT_ERR ||
-		      wc->status == IBV_WC_REM_OP_ERR);
+		CHECK(wc->status == IBV_WC_WR_FLUSH_ERR || wc->status == IBV_WC_LOC_LEN_ERR ||
+		      wc->status == IBV_WC_LOC_PROT_ERR || wc->status == IBV_WC_REM_OP_ERR);
 		return;
 	}
 	accepted++;
@@ -224,7 +226,7 @@ static void check_secrets(const struct roce_packet *packet)
 	}
 }
 
-/* Whether a SEND or WRITE came with this PSN: only those are acknowledged by themselves. What a peer sent before it knew us is too. */
+/* Whether a SEND or WRITE came with this PSN: only those are acknowledged by themselves. What came before the first is, too. */
 static bool is_message(uint32_t psn)
 {
 	for (uint32_t i = 0; i < message_count; i++) {
@@ -349,7 +351,8 @@ static void bring_bytes(struct input *input, uint8_t length)
 
 	for (uint32_t i = 0; i < length; i++)
 		bytes[i] = take_8(input);
-	world_bring(&(struct world_packet){ .from = WORLD_PEER, .v6 = it.v6, .bytes = bytes, .length = length, .broken = true });
+	world_bring(
+		&(struct world_packet){ .from = WORLD_PEER, .v6 = it.v6, .bytes = bytes, .length = length, .broken = true });
 	world_arrive();
 }
 
@@ -445,7 +448,7 @@ static void bring_correct(uint32_t psn)
 	struct world_packet arrives = { .from = WORLD_PEER, .v6 = it.v6, .bytes = bytes };
 
 	packet.length = begun;
-	packet.opcode = ROCE_OPCODE(services[it.type], !begun				    ? ROCE_SEND_ONLY :
+	packet.opcode = ROCE_OPCODE(services[it.type], !begun				? ROCE_SEND_ONLY :
 						       w->operation >= ROCE_WRITE_FIRST ? ROCE_WRITE_LAST :
 											  ROCE_SEND_LAST);
 	arrives.length = roce_build(&packet, bytes) + (begun ? 4 : 0);

@@ -16,13 +16,13 @@
 #define UDP_GRO	    104
 #endif
 
-#define PAGE	    4096u
-#define EDGE	    200u /* bytes of canaries before a region, at least as many behind it */
-#define SOCKETS	    1024
-#define NAMES	    (2 * NIC_OWN_SLOTS)
-#define LOOK	    50u	   /* ns that a look at the clock takes */
-#define SOURCE_PORT 0xc123u /* of packets that arrive */
-#define MTU	    4096u
+#define PAGE	       4096u
+#define EDGE	       200u /* bytes of canaries before a region, at least as many behind it */
+#define SOCKETS	       1024
+#define NAMES	       (2 * NIC_OWN_SLOTS)
+#define LOOK	       50u     /* ns that a look at the clock takes */
+#define SOURCE_PORT    0xc123u /* of packets that arrive */
+#define MTU	       4096u
 #define QUESTION_SLOTS 16u /* where a question has their number: see roce/steering.c */
 
 static struct nic *nic;
@@ -357,8 +357,8 @@ void world_bring(const struct world_packet *packet)
 	uint8_t *to;
 	uint32_t icrc = 0;
 
-	if (!datagram || !packet->joined || datagram->segment != length || datagram->length + length > sizeof(datagram->bytes) ||
-	    datagram->packet.from != packet->from) {
+	if (!datagram || !packet->joined || datagram->segment != length ||
+	    datagram->length + length > sizeof(datagram->bytes) || datagram->packet.from != packet->from) {
 		if (arriving_count == DATAGRAMS)
 			world_arrive();
 		datagram = &arriving[arriving_count++];
@@ -442,6 +442,5 @@ void area_protect(const struct area *area, bool protect)
 void area_check_edges(const struct area *area)
 {
 	CHECK(is_canary(area->pages, (size_t)(area->start - area->pages)));
-	CHECK(is_canary(area->start + area->length,
-			area->pages_length - (size_t)(area->start - area->pages) - area->length));
+	CHECK(is_canary(area->start + area->length, area->pages_length - (size_t)(area->start - area->pages) - area->length));
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The world that a NIC is fuzzed in: nothing in it happens by itself. Its clock stands until it is moved (and a bit with each look
- * at it), there is no helper thread but world_turn(), and its network is this file: sockets are bound to nothing, packets arrive by
- * world_bring(), and what is sent goes to the fuzzer. So the same input does the same, and no other process sees any of it.
+ * The world that a NIC is fuzzed in: nothing in it happens by itself. Its clock stands until it is moved (and a bit with each
+ * look at it), there is no helper thread but world_turn(), and its network is this file: sockets are bound to nothing, packets
+ * arrive by world_bring(), and what is sent goes to the fuzzer. So the same input does the same, and no other process sees any
+ * of it.
  *
  * The linker puts this in the place of the library's own: see CMakeLists.txt.
  */

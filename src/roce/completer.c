@@ -76,6 +76,10 @@ static void recover(struct wire_qp *w)
 	lost(w);
 	w->timed_at = 0;
 	if (w->peer_forgets) {
+		/* A responder says so for each packet that was under way when it did: it is answered once in a round trip, or
+		 * each answer makes a window more of them. */
+		if (w->back_at && w->back == w->una && nic_now() - w->back_at < w->congestion.srtt)
+			return;
 		wire_go_back(w);
 		return;
 	}

@@ -297,6 +297,8 @@ static void fill_one(struct nic_qp *qp, struct wire_qp *w, struct burst *burst)
 
 void wire_go_back(struct wire_qp *w)
 {
+	w->back = w->una;
+	w->back_at = nic_now();
 	w->next = w->una;
 	w->next_pos = w->una_pos;
 	w->reads = 0;

@@ -69,6 +69,8 @@ struct wire_qp {
 	bool resent_one;   /* if one was */
 	bool peer_holds;   /* the responder keeps what comes behind a gap */
 	bool peer_forgets; /* it does not: go back */
+	uint32_t back;	   /* PSN to which sending last went back, */
+	uint64_t back_at;  /* and when; 0: it has not yet */
 	bool resend_one;   /* packet una is to be sent again, alone */
 	uint32_t timed;	   /* PSN whose round trip is measured */
 	uint64_t timed_at; /* when it was sent; 0: none is */

@@ -123,6 +123,11 @@ results() {
 	' "$1"
 }
 
+# sizes: how many powers of two there are from 2 to the longest datagram.
+sizes() {
+	"$uroce" run -- ibv_devinfo | awk '/active_mtu/ { for (n = 0; 2 ^ (n + 1) <= $2; n++); print n; exit }'
+}
+
 # refused STATUS: an end by the program's own decision, not by a signal or for want of time.
 refused() {
 	[ "$1" != 0 ] && [ "$1" -lt 124 ]
@@ -137,6 +142,9 @@ judge() {
 		refused $server_status || refused $client_status || return
 		figure=$(cat "$logs/server" "$logs/client" | grep -m1 "${1#!}") || return
 		figure=${figure%%;*}
+		;;
+	mtu)
+		judge "$(sizes)"
 		;;
 	*)
 		figure=$(results "$logs/client")

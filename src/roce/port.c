@@ -46,7 +46,8 @@ struct port_buffers {
  */
 #define ID_FLOWS 1024u
 #define ID_STEP	 512u /* packets of other flows in between, or lost */
-#define ID_LATE	 64u /* reordered */
+#define ID_LATE	 512u /* reordered: soft-RoCE numbers a request, and may send all of a READ's answer before it */
+#define ID_OURS	 64u  /* segments of a datagram */
 
 struct icrc_flows {
 	struct icrc_flow {
@@ -265,7 +266,7 @@ static bool id_is_expected(struct icrc_flows *flows, const struct icrc_path *pat
 {
 	uint32_t from;
 
-	if (id < ID_LATE)
+	if (id < ID_OURS)
 		return true;
 	memcpy(&from, path->sgid.raw + 12, sizeof(from));
 	/* Linux counts per pair of addresses, not per port. */

@@ -24,11 +24,11 @@
 
 #define TRIES 5
 
-enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_PATH_MTU, OPT_LISTEN, OPT_CONNECT, OPT_PLAY };
+enum { OPT_LONG = 256, OPT_WITHOUT_CMA, OPT_PATH_MTU, OPT_NO_CHAIN, OPT_LISTEN, OPT_CONNECT, OPT_PLAY };
 
 static struct {
 	regex_t row;
-	bool any_row, list, with_long, without_cma;
+	bool any_row, list, with_long, without_cma, no_chain;
 	uint64_t seed;
 	unsigned ops, timeout, path_mtu;
 	int gid_index;
@@ -53,6 +53,7 @@ static const struct argp_option option_table[] = {
 	{ "without-cma", OPT_WITHOUT_CMA, NULL, 0,
 	  "refuse process_vm_readv and process_vm_writev, as many containers do", 0 },
 	{ "path-mtu", OPT_PATH_MTU, "BYTES", 0, "path MTU of rows that have none of their own", 0 },
+	{ "no-chain", OPT_NO_CHAIN, NULL, 0, "nothing touches what an earlier operation has touched: no fences", 0 },
 	{ "listen", OPT_LISTEN, "PORT", 0,
 	  "be one node only; the other, with the same options otherwise, connects to this TCP port", 0 },
 	{ "connect", OPT_CONNECT, "HOST:PORT", 0, "be the other one", 0 },
@@ -102,6 +103,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_PATH_MTU:
 		options.path_mtu = strtoul(arg, NULL, 0);
 		return 0;
+	case OPT_NO_CHAIN:
+		options.no_chain = true;
+		return 0;
 	case OPT_LISTEN:
 		options.port = arg;
 		return 0;
@@ -138,9 +142,7 @@ static int player(void)
 	row = *known;
 	if (options.path_mtu && !row.path_mtu)
 		row.path_mtu = (unsigned)__builtin_ctz(options.path_mtu / 128);
-	/* soft-RoCE of Linux 6.1, gone back to a request with a fence, waits for the READs behind it too: for ever. */
-	if (row.late_receives && oob_is_far(options.oob))
-		row.chain = false;
+	row.chain &= !options.no_chain;
 	report = play(&row, options.node, options.oob, options.seed, options.ops, options.gid_index,
 		      options.timeout);
 	return write(options.report, &report, sizeof(report)) == sizeof(report) ? VERDICT_OK :
@@ -198,7 +200,8 @@ static struct process start(const struct row *row, unsigned node, int oob)
 		fcntl(pipe_fds[1], F_SETFD, 0);
 		if (oob >= 0)
 			fcntl(oob, F_SETFD, 0);
-		execl("/proc/self/exe", "verify", play, seed, ops, gid, timeout, path_mtu, (char *)NULL);
+		execl("/proc/self/exe", "verify", play, seed, ops, gid, timeout, path_mtu,
+		      options.no_chain ? "--no-chain" : NULL, (char *)NULL);
 		_exit(2);
 	}
 	if (p.pid < 0) {

@@ -34,7 +34,7 @@ dissect() {
 	tshark $guesses --disable-heuristic eth_over_ib -r "$capture_logs/pcap" -Y "$1" 2>/dev/null
 }
 
-# capture_judge NAME: keeps the packets under that name in PEER if anything is wrong with them.
+# capture_judge NAME FAILED: keeps the packets under that name in PEER if anything is wrong with them, or something else failed.
 capture_judge() {
 	local ours='(ip.src == 10.78.0.1 || ipv6.src == fd78::1)' all bad wrong
 	capture_stop
@@ -44,8 +44,8 @@ capture_judge() {
 	echo "packets of ours: $all"
 	[ -z "$bad" ] || printf 'malformed, for tshark:\n%s\n' "$(head -n 20 <<<"$bad")"
 	[ -z "$wrong" ] || printf 'the peer said:\n%s\n' "$wrong"
-	[ "$all" = 0 ] || [ -n "$bad$wrong" ] || return 0
+	[ "$all" = 0 ] || [ -n "$bad$wrong" ] || [ "$2" != 0 ] || return 0
 	mv "$capture_logs/pcap" "$capture_peer/$1.pcap"
 	echo "captured in $capture_peer/$1.pcap"
-	return 1
+	[ "$all" != 0 ] && [ -z "$bad$wrong" ]
 }

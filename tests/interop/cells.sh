@@ -178,6 +178,6 @@ while read -r row_group sizes command; do
 	done
 done <"$table"
 
-capture_judge "$group-$family-$mtu" || failed=$((failed + 1))
+capture_judge "$group-$family-$mtu" $failed || failed=$((failed + 1))
 echo "$group, $family, path MTU $mtu: $rows runs, $failed failed"
 [ $rows -gt 0 ] && [ $failed = 0 ]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Addresses of this host as GIDs: the order of a port's table, and the cached set of local
- * addresses.
+ * addresses. Both are under one lock, which a child of fork() finds free.
  */
 #include "nic/gid.h"
 
@@ -189,60 +189,165 @@ static uint32_t mtu_of_interface(uint32_t ifindex)
 	return known && request.ifr_mtu > 0 ? (uint32_t)request.ifr_mtu : USUAL_MTU;
 }
 
-int gid_table_read(struct gid_table *table, const char *const *interfaces)
-{
-	union ibv_gid route4 = gid_of_default_route(AF_INET),
-		      route6 = gid_of_default_route(AF_INET6);
-	unsigned count;
-	struct candidate *candidates = read_candidates(interfaces, &count);
+/* Tables that are in use, and the host's addresses, for gid_is_local(). */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-	memset(table, 0, sizeof(*table));
-	if (!candidates)
-		return errno;
-	for (unsigned i = 0; i < count; i++)
-		candidates[i].rank = rank_of(&candidates[i].gid, &route4, &route6);
-	qsort(candidates, count, sizeof(*candidates), by_rank);
-	for (unsigned i = 0; i < count && table->count < GID_TABLE_LENGTH - 1; i++) {
-		table->gids[table->count] = candidates[i].gid;
-		table->ifindex[table->count++] = candidates[i].ifindex;
-	}
-	free(candidates);
-	table->interface_mtu = mtu_of_interface(table->ifindex[0]);
-	return 0;
-}
-
-int gid_table_find(const struct gid_table *table, const union ibv_gid *gid)
-{
-	for (uint32_t i = 0; i < table->count; i++)
-		if (!memcmp(&table->gids[i], gid, sizeof(*gid)))
-			return (int)i;
-	return -1;
-}
-
-/* The host's addresses, for gid_is_local. */
 static struct {
-	pthread_mutex_t lock;
 	struct candidate *addresses;
 	unsigned count;
 	time_t read_at; /* CLOCK_MONOTONIC, s */
-} local = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} local;
 
-static pthread_once_t local_once = PTHREAD_ONCE_INIT;
-
-static void lock_local(void)
+static void take_lock(void)
 {
-	pthread_mutex_lock(&local.lock);
+	pthread_mutex_lock(&lock);
 }
 
-static void unlock_local(void)
+static void give_lock(void)
 {
-	pthread_mutex_unlock(&local.lock);
+	pthread_mutex_unlock(&lock);
 }
 
 /* A child must not inherit the lock from a thread that it does not have. */
 static void watch_fork(void)
 {
-	pthread_atfork(lock_local, unlock_local, unlock_local);
+	pthread_atfork(take_lock, give_lock, give_lock);
+}
+
+static void lock_addresses(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_fork);
+	take_lock();
+}
+
+/* The host's addresses in the order of a table; as read_candidates(). */
+static struct candidate *read_in_order(const char *const *interfaces, unsigned *count)
+{
+	union ibv_gid route4 = gid_of_default_route(AF_INET), route6 = gid_of_default_route(AF_INET6);
+	struct candidate *candidates = read_candidates(interfaces, count);
+
+	if (!candidates)
+		return NULL;
+	for (unsigned i = 0; i < *count; i++)
+		candidates[i].rank = rank_of(&candidates[i].gid, &route4, &route6);
+	qsort(candidates, *count, sizeof(*candidates), by_rank);
+	return candidates;
+}
+
+/* A free index, the first; one stays free for ever, programs look for the end. */
+static uint32_t find_gap(const struct gid_table *table)
+{
+	uint32_t i = 0;
+
+	while (i < table->count && !gid_is_zero(&table->gids[i]))
+		i++;
+	return i < GID_TABLE_LENGTH - 1 ? i : GID_TABLE_LENGTH;
+}
+
+/* Whether an address is an entry, which is then marked. */
+static bool keep_entry(const struct gid_table *table, const struct candidate *c, bool *kept)
+{
+	for (uint32_t i = 0; i < table->count; i++) {
+		if (table->ifindex[i] == c->ifindex && !memcmp(&table->gids[i], &c->gid, sizeof(c->gid)))
+			return kept[i] = true;
+	}
+	return false;
+}
+
+/* Lock held. */
+static void change(struct gid_table *table, struct candidate *candidates, unsigned count)
+{
+	bool kept[GID_TABLE_LENGTH] = { false };
+	uint32_t changed = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		if (keep_entry(table, &candidates[i], kept))
+			candidates[i].ifindex = 0; /* it is there */
+	}
+	for (uint32_t i = 0; i < table->count; i++) {
+		if (kept[i] || gid_is_zero(&table->gids[i]))
+			continue;
+		table->gids[i] = (union ibv_gid){ 0 };
+		table->ifindex[i] = 0;
+		table->present--;
+		changed = 1;
+	}
+	for (unsigned i = 0; i < count; i++) {
+		uint32_t at = candidates[i].ifindex ? find_gap(table) : GID_TABLE_LENGTH;
+
+		if (at == GID_TABLE_LENGTH)
+			continue;
+		table->gids[at] = candidates[i].gid;
+		table->ifindex[at] = candidates[i].ifindex;
+		if (at == table->count)
+			table->count++;
+		table->present++;
+		changed = 1;
+	}
+	table->changes += changed;
+	for (uint32_t i = 0; i < table->count; i++) {
+		if (!gid_is_zero(&table->gids[i])) {
+			table->interface_mtu = mtu_of_interface(table->ifindex[i]);
+			break;
+		}
+	}
+}
+
+void gid_table_update(struct gid_table *table, const char *const *interfaces)
+{
+	unsigned count;
+	struct candidate *candidates = read_in_order(interfaces, &count);
+
+	if (!candidates)
+		return;
+	lock_addresses();
+	change(table, candidates, count);
+	give_lock();
+	free(candidates);
+}
+
+int gid_table_read(struct gid_table *table, const char *const *interfaces)
+{
+	unsigned count;
+	struct candidate *candidates = read_in_order(interfaces, &count);
+
+	memset(table, 0, sizeof(*table));
+	table->interface_mtu = USUAL_MTU;
+	if (!candidates)
+		return errno;
+	change(table, candidates, count);
+	free(candidates);
+	return 0;
+}
+
+bool gid_table_get(const struct gid_table *table, uint32_t index, union ibv_gid *gid, uint32_t *ifindex)
+{
+	bool there = false;
+
+	if (index >= GID_TABLE_LENGTH)
+		return false;
+	lock_addresses();
+	there = !gid_is_zero(&table->gids[index]);
+	*gid = table->gids[index];
+	if (ifindex)
+		*ifindex = table->ifindex[index];
+	give_lock();
+	return there;
+}
+
+int gid_table_find(const struct gid_table *table, const union ibv_gid *gid)
+{
+	int found = -1;
+
+	lock_addresses();
+	for (uint32_t i = 0; i < table->count && found < 0; i++) {
+		if (!memcmp(&table->gids[i], gid, sizeof(*gid)))
+			found = (int)i;
+	}
+	give_lock();
+	return found;
 }
 
 static bool is_cached(const union ibv_gid *gid)
@@ -253,6 +358,20 @@ static bool is_cached(const union ibv_gid *gid)
 	return false;
 }
 
+/* Lock held. */
+static void keep_local(struct candidate *addresses, unsigned count)
+{
+	struct timespec now;
+
+	if (!addresses)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	free(local.addresses);
+	local.addresses = addresses;
+	local.count = count;
+	local.read_at = now.tv_sec;
+}
+
 bool gid_is_local(const union ibv_gid *gid)
 {
 	struct timespec now;
@@ -260,22 +379,26 @@ bool gid_is_local(const union ibv_gid *gid)
 
 	if (gid_is_loopback(gid))
 		return true;
-	pthread_once(&local_once, watch_fork);
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	lock_local();
+	lock_addresses();
 	found = is_cached(gid);
 	if (!found && (!local.addresses || now.tv_sec != local.read_at)) {
 		unsigned count;
 		struct candidate *addresses = read_candidates(NULL, &count);
 
-		if (addresses) {
-			free(local.addresses);
-			local.addresses = addresses;
-			local.count = count;
-			local.read_at = now.tv_sec;
-			found = is_cached(gid);
-		}
+		keep_local(addresses, count);
+		found = addresses && is_cached(gid);
 	}
-	unlock_local();
+	give_lock();
 	return found;
+}
+
+void gid_update_local(void)
+{
+	unsigned count;
+	struct candidate *addresses = read_candidates(NULL, &count);
+
+	lock_addresses();
+	keep_local(addresses, count);
+	give_lock();
 }

@@ -3,8 +3,8 @@
  * Addresses of this host as GIDs. A RoCE v2 GID is an IP address: IPv6 as it is, IPv4 mapped
  * (::ffff:a.b.c.d).
  *
- * A table is read once and keeps its order: who runs `-g 0` wants the address that others reach
- * this host by, so the address of the default route comes first and loopback last.
+ * Who runs `-g 0` wants the address that others reach this host by, so in a table that is read the address of the default
+ * route comes first and loopback last. Later an address keeps its index as long as it is there; one that comes takes a free one.
  */
 #ifndef UROCE_NIC_GID_H
 #define UROCE_NIC_GID_H
@@ -18,10 +18,13 @@
 #define GID_TABLE_LENGTH 256
 
 struct gid_table {
-	uint32_t count;
+	_Atomic uint32_t count; /* entries, with the gaps between them; only grows after gid_table_read() */
+	_Atomic uint32_t present; /* without the gaps */
+	_Atomic uint32_t changes; /* how often it was changed */
+	_Atomic uint32_t interface_mtu; /* bytes; of the interface of the first entry */
+	/* By gid_table_get() where the table may change; zero: a gap. */
 	union ibv_gid gids[GID_TABLE_LENGTH];
 	uint32_t ifindex[GID_TABLE_LENGTH]; /* the interface that has the address */
-	uint32_t interface_mtu; /* bytes; of the interface of the first entry */
 };
 
 /*
@@ -30,12 +33,20 @@ struct gid_table {
  */
 int gid_table_read(struct gid_table *table, const char *const *interfaces);
 
+/* Brings it up to date; says in table->changes whether anything had. What cannot be read stays as it was. */
+void gid_table_update(struct gid_table *table, const char *const *interfaces);
+
+/* False when the index has no entry. ifindex may be NULL. */
+bool gid_table_get(const struct gid_table *table, uint32_t index, union ibv_gid *gid, uint32_t *ifindex);
+
 /* The entry's index, or -1. */
 int gid_table_find(const struct gid_table *table, const union ibv_gid *gid);
 
 /* True if packets to this GID stay on this host: an address of any interface, and all of
  * 127.0.0.0/8. An address that was added less than a second ago may still be unknown. */
 bool gid_is_local(const union ibv_gid *gid);
+/* Reads the host's addresses again, if it can. */
+void gid_update_local(void);
 
 bool gid_is_zero(const union ibv_gid *gid);
 bool gid_is_ipv4(const union ibv_gid *gid);

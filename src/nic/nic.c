@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "local/attach.h"
+#include "nic/addresses.h"
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
@@ -85,6 +86,7 @@ static void after_fork_in_child(void)
 		atomic_store(&the_nic->orphan, true);
 		share_after_fork_in_child(the_nic);
 		wire_stop(the_nic);
+		addresses_stop(the_nic);
 		attach_stop(the_nic);
 		close(the_nic->epoll);
 		close(the_nic->doorbell);
@@ -181,7 +183,9 @@ static struct nic *make(const char **why, int *error)
 		goto no_attach;
 	share_start(nic);
 	*why = "out of memory";
-	*error = wire_start(nic);
+	*error = addresses_start(nic);
+	if (!*error)
+		*error = wire_start(nic);
 	if (*error)
 		goto no_attach;
 	*why = "no slot (abstract unix sockets)";
@@ -198,6 +202,7 @@ no_helper:
 	attach_stop(nic);
 no_attach:
 	wire_stop(nic);
+	addresses_stop(nic);
 	share_stop(nic);
 	if (nic->doorbell >= 0)
 		close(nic->doorbell);
@@ -246,6 +251,7 @@ void nic_close(struct nic *nic)
 	}
 	share_stop(nic);
 	wire_stop(nic);
+	addresses_stop(nic);
 	attach_stop(nic);
 	arena_destroy(&nic->arena);
 	close(nic->doorbell);

@@ -67,7 +67,6 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->recv_cq = init->recv_cq;
 	qp->srq = init->srq;
 	qp->gids = init->gids;
-	qp->gid_count = init->gid_count;
 	qp->mtu = init->mtu;
 	if (qp->srq)
 		qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;

@@ -7,6 +7,7 @@
 #define UROCE_NIC_QP_H
 
 #include "nic/cq.h"
+#include "nic/gid.h"
 #include "nic/lock.h"
 #include "nic/rq.h"
 #include "nic/srq.h"
@@ -71,8 +72,7 @@ struct nic_qp {
 	struct nic_rq rq;
 	void *handle;			/* the ibv_qp, for events */
 	struct nic_event_queue *events; /* of its context */
-	const union ibv_gid *gids;	/* of its device; valid as long as the QP */
-	uint32_t gid_count;
+	const struct gid_table *gids;	/* of its device; valid as long as the QP */
 	uint32_t mtu; /* of the port, bytes: the longest datagram */
 
 	struct nic_lock lock; /* everything below; taken by posters, pollers and the helper */
@@ -121,8 +121,7 @@ struct nic_qp_init {
 	struct nic_srq *srq;
 	struct ibv_qp_cap cap; /* asked for; checked against the device's limits by the caller */
 	bool sq_sig_all;
-	const union ibv_gid *gids;
-	uint32_t gid_count;
+	const struct gid_table *gids;
 	uint32_t mtu;
 };
 

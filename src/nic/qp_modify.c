@@ -80,13 +80,13 @@ static int refuse(const struct nic_qp *qp, int mask, enum cause_code code, uint6
 
 int qp_check_path(const struct nic_qp *qp, int mask, const struct ibv_ah_attr *av)
 {
-	static const union ibv_gid zero;
+	union ibv_gid sgid;
 
 	if (!av->is_global)
-		return refuse(qp, mask, CAUSE_NO_GRH, 0, qp->gid_count);
-	if (av->grh.sgid_index >= qp->gid_count)
-		return refuse(qp, mask, CAUSE_BAD_SGID_INDEX, av->grh.sgid_index, qp->gid_count);
-	if (!memcmp(&av->grh.dgid, &zero, sizeof(zero)))
+		return refuse(qp, mask, CAUSE_NO_GRH, 0, qp->gids->count);
+	if (!gid_table_get(qp->gids, av->grh.sgid_index, &sgid, NULL))
+		return refuse(qp, mask, CAUSE_BAD_SGID_INDEX, av->grh.sgid_index, qp->gids->count);
+	if (gid_is_zero(&av->grh.dgid))
 		return refuse(qp, mask, CAUSE_BAD_DGID, 0, 0);
 	if (av->port_num != 1)
 		return refuse(qp, mask, CAUSE_MODIFY_VALUE, av->port_num, 1);
@@ -155,12 +155,12 @@ static void apply(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		qp->attr.ah_attr = *av;
 		qp->path = (struct nic_ah){ .pd = qp->pd,
 					    .dgid = av->grh.dgid,
-					    .sgid = qp->gids[av->grh.sgid_index],
 					    .flow_label = av->grh.flow_label,
 					    .sgid_index = av->grh.sgid_index,
 					    .hop_limit = av->grh.hop_limit,
 					    .traffic_class = av->grh.traffic_class,
 					    .sl = av->sl };
+		gid_table_get(qp->gids, av->grh.sgid_index, &qp->path.sgid, NULL);
 		shared->sgid = qp->path.sgid;
 		shared->dgid = qp->path.dgid;
 	}

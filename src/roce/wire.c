@@ -186,10 +186,11 @@ bool wire_route(struct nic_qp *qp, struct wire_qp *w)
 static void open_all(struct nic_qp *qp)
 {
 	enum cause_code code;
+	union ibv_gid gid;
 
-	for (uint32_t i = 0; i < qp->gid_count; i++) {
-		if (!gid_is_loopback(&qp->gids[i]))
-			wire_port(qp->nic, &qp->gids[i], false, &code);
+	for (uint32_t i = 0; i < qp->gids->count; i++) {
+		if (gid_table_get(qp->gids, i, &gid, NULL) && !gid_is_loopback(&gid))
+			wire_port(qp->nic, &gid, false, &code);
 	}
 }
 

@@ -19,7 +19,7 @@ EXPORT(create_ah_from_wc, 1.1);
 EXPORT(init_ah_from_wc, 1.1);
 EXPORT(destroy_ah, 1.1);
 
-static int check_attributes(struct verbs_ctx *ctx, const struct ibv_ah_attr *attr)
+static int check_attributes(struct verbs_ctx *ctx, const struct ibv_ah_attr *attr, union ibv_gid *sgid)
 {
 	uint32_t entries = ctx->device->gids.count;
 
@@ -28,7 +28,7 @@ static int check_attributes(struct verbs_ctx *ctx, const struct ibv_ah_attr *att
 			      .value = attr->port_num);
 	if (!attr->is_global)
 		return refuse(ctx, EINVAL, CAUSE_NO_GRH, .limit = entries);
-	if (attr->grh.sgid_index >= entries)
+	if (!gid_table_get(&ctx->device->gids, attr->grh.sgid_index, sgid, NULL))
 		return refuse(ctx, EINVAL, CAUSE_BAD_SGID_INDEX, .limit = entries,
 			      .value = attr->grh.sgid_index);
 	if (gid_is_zero(&attr->grh.dgid))
@@ -39,11 +39,12 @@ static int check_attributes(struct verbs_ctx *ctx, const struct ibv_ah_attr *att
 struct ibv_ah *verb_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct verbs_ctx *ctx = to_ctx(pd->context);
+	union ibv_gid sgid;
 	struct verbs_ah *ah;
 
 	if (is_forked(ctx))
 		return refuse_null(ctx, EIO, CAUSE_FORKED);
-	if (check_attributes(ctx, attr) || object_count(ctx, KIND_AH))
+	if (check_attributes(ctx, attr, &sgid) || object_count(ctx, KIND_AH))
 		return NULL;
 	ah = calloc(1, sizeof(*ah));
 	if (!ah) {
@@ -55,7 +56,7 @@ struct ibv_ah *verb_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		.nic = {
 			.pd = to_pd(pd)->number,
 			.dgid = attr->grh.dgid,
-			.sgid = ctx->device->gids.gids[attr->grh.sgid_index],
+			.sgid = sgid,
 			.flow_label = attr->grh.flow_label,
 			.sgid_index = attr->grh.sgid_index,
 			.hop_limit = attr->grh.hop_limit,

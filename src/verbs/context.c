@@ -169,6 +169,37 @@ static void fill_operations(struct verbs_ctx *ctx)
 	ops->post_recv = post_recv;
 }
 
+/* What a card tells of its port, when the host's addresses changed. */
+static void addresses_changed(struct address_watcher *watcher)
+{
+	struct verbs_ctx *ctx = (struct verbs_ctx *)((char *)watcher - offsetof(struct verbs_ctx, watcher));
+	struct gid_table *gids = &ctx->device->gids;
+	struct ibv_async_event event = { .element.port_num = 1 };
+	bool up;
+
+	gid_table_update(gids, ctx->device->interfaces);
+	up = gids->present;
+	if (ctx->gid_changes != gids->changes) {
+		event.event_type = IBV_EVENT_GID_CHANGE;
+		nic_event_raise(&ctx->events, &event);
+	}
+	if (ctx->up != up) {
+		event.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+		nic_event_raise(&ctx->events, &event);
+	}
+	ctx->gid_changes = gids->changes;
+	ctx->up = up;
+}
+
+static void watch_addresses(struct verbs_ctx *ctx)
+{
+	ctx->gid_changes = ctx->device->gids.changes;
+	ctx->up = ctx->device->gids.present;
+	ctx->watcher.changed = addresses_changed;
+	gid_update_local();
+	addresses_watch(ctx->nic, &ctx->watcher);
+}
+
 struct ibv_context *verb_open_device(struct ibv_device *device)
 {
 	struct verbs_ctx *ctx = calloc(1, sizeof(*ctx));
@@ -189,8 +220,6 @@ struct ibv_context *verb_open_device(struct ibv_device *device)
 				strerror(error));
 		goto no_nic;
 	}
-	/* Reads the host's addresses now: when a QP needs them there may be no descriptor left to ask with. */
-	gid_is_local(&ctx->device->gids.gids[0]);
 	error = nic_event_queue_init(&ctx->events);
 	if (error)
 		goto no_events;
@@ -211,6 +240,8 @@ struct ibv_context *verb_open_device(struct ibv_device *device)
 		list_init(&ctx->objects[kind]);
 	list_init(&ctx->channels);
 	fill_operations(ctx);
+	/* Reads the host's addresses now: when a QP needs them there may be no descriptor left to ask with. */
+	watch_addresses(ctx);
 	return context;
 
 no_cmd_fd:
@@ -255,6 +286,7 @@ int verb_close_device(struct ibv_context *context)
 	if (is_forked(ctx)) {
 		close(context->async_fd);
 	} else {
+		addresses_ignore(ctx->nic, &ctx->watcher);
 		abandon_objects(ctx);
 		nic_event_queue_destroy(&ctx->events);
 		pthread_mutex_destroy(&context->mutex);

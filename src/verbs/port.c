@@ -52,7 +52,7 @@ int query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_at
 	       size_t length)
 {
 	struct verbs_ctx *ctx = to_ctx(context);
-	bool up = ctx->device->gids.count;
+	bool up = ctx->device->gids.present;
 	const struct ibv_port_attr full = {
 		.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
 		.max_mtu = IBV_MTU_4096,
@@ -86,21 +86,22 @@ int verb_query_port(struct ibv_context *context, uint8_t port_num,
 static int find_gid(struct verbs_ctx *ctx, uint32_t port_num, uint32_t index,
 		    struct ibv_gid_entry *entry)
 {
-	const struct gid_table *gids = &ctx->device->gids;
+	union ibv_gid gid;
+	uint32_t ifindex;
 
 	if (check_port(ctx, port_num))
 		return errno;
 	if (index >= GID_TABLE_LENGTH)
 		return refuse(ctx, EINVAL, CAUSE_BAD_SGID_INDEX, .limit = GID_TABLE_LENGTH - 1,
 			      .value = index);
-	if (index >= gids->count)
+	if (!gid_table_get(&ctx->device->gids, index, &gid, &ifindex))
 		return ENODATA;
 	*entry = (struct ibv_gid_entry){
-		.gid = gids->gids[index],
+		.gid = gid,
 		.gid_index = index,
 		.port_num = 1,
 		.gid_type = IBV_GID_TYPE_ROCE_V2,
-		.ndev_ifindex = gids->ifindex[index],
+		.ndev_ifindex = ifindex,
 	};
 	return 0;
 }
@@ -139,21 +140,23 @@ ssize_t query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entri
 			size_t max_entries, uint32_t flags, size_t entry_size)
 {
 	struct verbs_ctx *ctx = to_ctx(context);
-	uint32_t count = ctx->device->gids.count;
+	uint32_t count = ctx->device->gids.count, present = ctx->device->gids.present;
+	ssize_t filled = 0;
 
 	if (flags)
 		return -refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = flags);
-	if (max_entries < count)
+	if (max_entries < present)
 		return -refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .limit = max_entries,
-			       .value = count);
-	for (uint32_t i = 0; i < count; i++) {
-		void *out = (char *)entries + i * entry_size;
+			       .value = present);
+	for (uint32_t i = 0; i < count && (size_t)filled < max_entries; i++) {
+		void *out = (char *)entries + (size_t)filled * entry_size;
 		int error = query_gid_ex(context, 1, i, out, 0, entry_size);
 
-		if (error)
+		if (error && error != ENODATA)
 			return -error;
+		filled += !error;
 	}
-	return count;
+	return filled;
 }
 
 /* Not in the public header; ibv_devinfo and pyverbs use it. */

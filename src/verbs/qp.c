@@ -102,8 +102,7 @@ struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr
 			.max_recv_sge = attr->srq ? 0 : attr->cap.max_recv_sge,
 		},
 		.sq_sig_all = attr->sq_sig_all,
-		.gids = ctx->device->gids.gids,
-		.gid_count = ctx->device->gids.count,
+		.gids = &ctx->device->gids,
 		.mtu = mtu_bytes(active_mtu(ctx)),
 	};
 

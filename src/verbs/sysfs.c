@@ -82,7 +82,7 @@ static void emit_gid(const struct gid_table *gids, uint32_t index, emit_file *em
 /* All files of a device. */
 static void describe(const struct verbs_device *device, emit_file *emit, void *arg)
 {
-	bool up = device->gids.count;
+	bool up = device->gids.present;
 	char path[128], guid[32];
 
 	emit(arg, "node_type", "1: CA");

@@ -19,6 +19,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "nic/addresses.h"
 #include "nic/cq.h"
 #include "nic/event.h"
 #include "nic/gid.h"
@@ -57,7 +58,7 @@ struct verbs_device {
 	uint8_t zero[720];
 	unsigned index;
 	const char **interfaces; /* whose addresses it has, NULL at the end; NULL: all interfaces */
-	struct gid_table gids;	 /* fixed while a context is open */
+	struct gid_table gids;
 	__be64 node_guid, sys_image_guid;
 	unsigned contexts; /* under the lock of device.c */
 	_Atomic uint32_t objects[KINDS];
@@ -70,6 +71,9 @@ struct verbs_ctx {
 	struct verbs_device *device;
 	const struct nic_limits *limits;
 	struct nic_event_queue events;
+	struct address_watcher watcher;
+	uint32_t gid_changes; /* of the device's table, that events were raised for */
+	bool up;	      /* the port was */
 	struct list objects[KINDS];
 	struct list channels;
 };

@@ -275,7 +275,7 @@ union ibv_gid world_gid(enum world_end end, bool v6)
 
 void world_make_qp(enum ibv_qp_type type, struct nic_cq *cq, struct nic_srq *srq, uint32_t depth, struct nic_qp *qp)
 {
-	static union ibv_gid gids[2];
+	static struct gid_table gids = { .count = 2, .present = 2 };
 	const struct nic_qp_init init = {
 		.type = type,
 		.pd = WORLD_PD,
@@ -287,13 +287,12 @@ void world_make_qp(enum ibv_qp_type type, struct nic_cq *cq, struct nic_srq *srq
 			 .max_send_sge = 2,
 			 .max_recv_sge = 2,
 			 .max_inline_data = 64 },
-		.gids = gids,
-		.gid_count = 2,
+		.gids = &gids,
 		.mtu = MTU,
 	};
 
-	gids[0] = world_gid(WORLD_US, false);
-	gids[1] = world_gid(WORLD_US, true);
+	gids.gids[0] = world_gid(WORLD_US, false);
+	gids.gids[1] = world_gid(WORLD_US, true);
 	CHECK(!nic_qp_create(world_nic(), &init, qp));
 }
 

@@ -237,6 +237,79 @@ static void table_of_more_addresses_than_entries_keeps_a_gap(void **state)
 	assert_memory_equal(&table.gids[0], &gid, sizeof(gid));
 }
 
+static void assert_entry(const struct gid_table *table, uint32_t index, const char *expected)
+{
+	union ibv_gid gid, want = { 0 };
+	bool there = gid_table_get(table, index, &gid, NULL);
+
+	if (expected)
+		want = gid_of(expected);
+	assert_int_equal(there, !!expected);
+	assert_memory_equal(&gid, &want, sizeof(gid));
+}
+
+/* An index that a program uses must not come to mean another address. */
+static void addresses_that_come_take_the_place_of_those_that_went(void **state)
+{
+	static const struct address before[] = {
+		{"eth0", 2, "10.0.0.1", false},
+		{"eth0", 2, "10.0.0.2", false},
+		{"lo", 1, "127.0.0.1", false},
+		{NULL, 0, NULL, false},
+	}, without[] = {
+		{"eth0", 2, "10.0.0.1", false},
+		{"lo", 1, "127.0.0.1", false},
+		{NULL, 0, NULL, false},
+	}, after[] = {
+		{"eth1", 3, "10.1.0.1", false},
+		{"eth1", 3, "10.1.0.2", false},
+		{"lo", 1, "127.0.0.1", false},
+		{"eth0", 2, "10.0.0.1", false},
+		{NULL, 0, NULL, false},
+	};
+	static struct gid_table table;
+
+	(void)state;
+	host = before;
+	route4 = route6 = NULL;
+	assert_int_equal(gid_table_read(&table, NULL), 0);
+	uint32_t changes = table.changes;
+
+	gid_table_update(&table, NULL);
+	assert_int_equal(table.changes, changes);
+	host = without;
+	gid_table_update(&table, NULL);
+	assert_int_equal(table.changes, changes + 1);
+	assert_int_equal(table.present, 2);
+	assert_entry(&table, 0, "10.0.0.1");
+	assert_entry(&table, 1, NULL);
+	assert_entry(&table, 2, "127.0.0.1");
+	host = after;
+	gid_table_update(&table, NULL);
+	assert_int_equal(table.present, 4);
+	assert_int_equal(table.count, 4);
+	assert_entry(&table, 0, "10.0.0.1");
+	assert_entry(&table, 1, "10.1.0.1");
+	assert_entry(&table, 2, "127.0.0.1");
+	assert_entry(&table, 3, "10.1.0.2");
+}
+
+static void port_without_addresses_has_none_present(void **state)
+{
+	static const struct address none[] = { {NULL, 0, NULL, false} };
+	static struct gid_table table;
+
+	(void)state;
+	host = laptop;
+	assert_int_equal(gid_table_read(&table, NULL), 0);
+	host = none;
+	gid_table_update(&table, NULL);
+	assert_int_equal(table.present, 0);
+	host = laptop;
+	gid_table_update(&table, NULL);
+	assert_int_equal(table.present, 8);
+}
+
 static void local_is_every_address_and_all_of_127(void **state)
 {
 	union ibv_gid ours = gid_of("10.9.9.8"), loopback = gid_of("127.3.2.1"), loopback6 = gid_of("::1"),
@@ -267,6 +340,8 @@ int main(void)
 		cmocka_unit_test(device_has_the_addresses_of_its_interfaces_only),
 		cmocka_unit_test(entries_name_their_interface),
 		cmocka_unit_test(table_of_more_addresses_than_entries_keeps_a_gap),
+		cmocka_unit_test(addresses_that_come_take_the_place_of_those_that_went),
+		cmocka_unit_test(port_without_addresses_has_none_present),
 		cmocka_unit_test(local_is_every_address_and_all_of_127),
 	};
 

@@ -48,7 +48,9 @@ static inline int close_nic(void **state)
 }
 
 /* The loopback address: a GID that every machine has. */
-static const union ibv_gid unit_gid = { .raw = { [10] = 0xff, 0xff, 127, 0, 0, 1 } };
+#define UNIT_GID { .raw = { [10] = 0xff, 0xff, 127, 0, 0, 1 } }
+static const union ibv_gid unit_gid = UNIT_GID;
+static const struct gid_table unit_gids = { .count = 1, .present = 1, .gids = { UNIT_GID } };
 
 #define UNIT_PD 1u
 
@@ -67,8 +69,7 @@ static inline void make_qp(struct nic *nic, enum ibv_qp_type type, struct nic_cq
 			 .max_recv_sge = 2,
 			 .max_inline_data = 64 },
 		.sq_sig_all = true,
-		.gids = &unit_gid,
-		.gid_count = 1,
+		.gids = &unit_gids,
 		.mtu = 4096,
 	};
 

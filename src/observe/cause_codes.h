@@ -102,6 +102,8 @@ CAUSE(NO_GRH, 124,
 CAUSE(BAD_SGID_INDEX, 125, "the GID table has no entry at this sgid_index")
 CAUSE(BAD_DGID, 126, "the destination GID is zero")
 CAUSE(MODIFY_CUR_STATE, 127, "cur_qp_state is not the queue pair's state")
+CAUSE(GROUP, 128, "the GID is no multicast address, or the queue pair is not of type UD, or is not attached to this group")
+CAUSE(GROUP_JOIN, 129, "none of the host's interfaces lets this group be joined")
 CAUSE(CREATE_LIMIT, 130, "a capability above the device's limit")
 CAUSE(CREATE_ARGUMENT, 131, "an argument that is not allowed")
 CAUSE(CREATE_PD_MISMATCH, 132, "objects of different devices, or contexts")

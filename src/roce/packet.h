@@ -14,7 +14,8 @@
 #define ROCE_BTH_BYTES	  12
 #define ROCE_ICRC_BYTES	  4
 #define ROCE_MAX_HEADERS  64 /* bytes of BTH and headers, no opcode has more */
-#define ROCE_DEFAULT_PKEY 0xffff
+#define ROCE_DEFAULT_PKEY  0xffff
+#define ROCE_MULTICAST_QPN 0xffffff
 #define ROCE_PSN_MASK	  0xffffffu
 
 /* AETH syndrome (specification 9.7.5.1.1): kind 3 bits | value 5 bits. */

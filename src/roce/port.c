@@ -82,22 +82,33 @@ uint16_t port_configured(void)
 	return number;
 }
 
-/* The interface that has a link-local address: its scope. */
-static uint32_t scope_of(const union ibv_gid *gid)
+/* The interface that has an IPv6 address of ours. */
+static uint32_t interface_of(const union ibv_gid *gid)
 {
 	struct ifaddrs *list;
-	uint32_t scope = 0;
+	uint32_t ifindex = 0;
 
-	if (gid->raw[0] != 0xfe || (gid->raw[1] & 0xc0) != 0x80 || getifaddrs(&list))
+	if (getifaddrs(&list))
 		return 0;
 	for (struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
 		const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)ifa->ifa_addr;
 
 		if (v6 && v6->sin6_family == AF_INET6 && !memcmp(&v6->sin6_addr, gid->raw, sizeof(gid->raw)))
-			scope = if_nametoindex(ifa->ifa_name);
+			ifindex = if_nametoindex(ifa->ifa_name);
 	}
 	freeifaddrs(list);
-	return scope;
+	return ifindex;
+}
+
+static bool is_link_local(const union ibv_gid *gid)
+{
+	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+}
+
+/* Groups whose packets stay on a link or an interface. */
+static bool is_link_group(const union ibv_gid *mgid)
+{
+	return mgid->raw[0] == 0xff && (mgid->raw[1] & 0xf) <= 2;
 }
 
 static socklen_t address_of(const union ibv_gid *gid, uint16_t number, uint32_t scope, union port_address *address)
@@ -140,7 +151,6 @@ static int open_socket(const union port_address *address)
 
 static void make_receiver(int fd, bool v4)
 {
-	set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	set(fd, IPPROTO_UDP, UDP_GRO, 1);
 	set(fd, SOL_SOCKET, SO_RCVBUF, SOCKET_BUFFER);
 	set(fd, SOL_SOCKET, SO_RCVBUFFORCE, SOCKET_BUFFER);
@@ -158,7 +168,8 @@ static void make_receiver(int fd, bool v4)
 	}
 }
 
-struct port *port_open(const union ibv_gid *gid)
+/* share: SO_REUSEPORT, by which one of its sockets gets a packet, or SO_REUSEADDR, by which a group's all do. */
+static struct port *open_port(const union ibv_gid *gid, uint32_t scope, int share)
 {
 	struct port *port = calloc(1, sizeof(*port));
 	bool v4 = gid_is_ipv4(gid);
@@ -168,12 +179,13 @@ struct port *port_open(const union ibv_gid *gid)
 	if (!port)
 		return NULL;
 	port->gid = *gid;
-	bytes = address_of(gid, port_configured(), scope_of(gid), &port->address);
+	bytes = address_of(gid, port_configured(), scope, &port->address);
 	for (int i = 0; i < PORT_FLOWS; i++)
 		port->flows[i] = -1;
 	port->fd = open_socket(&port->address);
 	if (port->fd < 0)
 		goto no_socket;
+	set(port->fd, SOL_SOCKET, share, 1);
 	make_receiver(port->fd, v4);
 	if (bind(port->fd, &port->address.any, bytes))
 		goto no_name;
@@ -188,6 +200,45 @@ no_name:
 no_socket:
 	error = errno;
 	free(port);
+	errno = error;
+	return NULL;
+}
+
+struct port *port_open(const union ibv_gid *gid)
+{
+	return open_port(gid, is_link_local(gid) ? interface_of(gid) : 0, SO_REUSEPORT);
+}
+
+static int join(const struct port *port, uint32_t ifindex)
+{
+	struct ip_mreqn v4 = { .imr_multiaddr = port->address.v4.sin_addr, .imr_ifindex = (int)ifindex };
+	struct ipv6_mreq v6 = { .ipv6mr_multiaddr = port->address.v6.sin6_addr, .ipv6mr_interface = ifindex };
+
+	return gid_is_ipv4(&port->gid) ? setsockopt(port->fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &v4, sizeof(v4)) :
+					 setsockopt(port->fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &v6, sizeof(v6));
+}
+
+struct port *port_open_group(const union ibv_gid *mgid, const uint32_t interfaces[], unsigned count)
+{
+	/* A name with a scope is for one interface. */
+	bool one = is_link_group(mgid);
+	struct port *port = open_port(mgid, one && count ? interfaces[0] : 0, SO_REUSEADDR);
+	unsigned joined = 0;
+	int error = ENODEV;
+
+	if (!port)
+		return NULL;
+	if (gid_is_ipv4(mgid))
+		set(port->fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+	for (unsigned i = 0; i < (one && count ? 1 : count); i++) {
+		if (!join(port, interfaces[i]))
+			joined++;
+		else
+			error = errno;
+	}
+	if (joined)
+		return port;
+	port_close(port);
 	errno = error;
 	return NULL;
 }
@@ -221,6 +272,11 @@ static int open_flow(struct port *port, uint16_t *number)
 		return -1;
 	set(fd, SOL_SOCKET, SO_SNDBUF, SOCKET_BUFFER);
 	set(fd, SOL_SOCKET, SO_SNDBUFFORCE, SOCKET_BUFFER);
+	/* What goes to a group leaves by the interface that has the address. */
+	if (address.any.sa_family == AF_INET)
+		setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &address.v4.sin_addr, sizeof(address.v4.sin_addr));
+	else
+		set(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)interface_of(&port->gid));
 	for (int i = 0; i < FLOW_TRIES; i++) {
 		uint16_t random = 0;
 

@@ -14,7 +14,8 @@
 #include "roce/icrc.h"
 #include "roce/packet.h"
 
-#define PORT_FLOWS 16
+#define PORT_FLOWS	 16
+#define GROUP_INTERFACES 16 /* that a group is joined on, at most */
 
 union port_address {
 	struct sockaddr any;
@@ -67,6 +68,8 @@ uint16_t port_configured(void);
 
 /* Opens the sockets of an address; NULL with errno. EADDRINUSE: another user, or another RoCE, has the port. */
 struct port *port_open(const union ibv_gid *gid);
+/* As a member of a multicast group, on interfaces; it receives a copy of what comes, as others that join do. NULL with errno. */
+struct port *port_open_group(const union ibv_gid *mgid, const uint32_t interfaces[], unsigned count);
 void port_close(struct port *port);
 /* In a forked child, whose copy of the rest may be anything. */
 void port_close_descriptors(struct port *port);

@@ -11,6 +11,7 @@
 #include "nic/requester.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
+#include "roce/group.h"
 
 /* Polls in vain until the program's own thread takes over from the helper, and ns without one until that takes over again. */
 #define TAKE_OVER 16u
@@ -36,6 +37,8 @@ int wire_start(struct nic *nic)
 		return ENOMEM;
 	pthread_mutex_init(&wire->lock, NULL);
 	list_init(&wire->busy);
+	list_init(&wire->groups);
+	list_init(&wire->left);
 	atomic_store(&wire->helped, true);
 	nic->wire = wire;
 	return 0;
@@ -47,6 +50,7 @@ void wire_stop(struct nic *nic)
 
 	if (!wire)
 		return;
+	group_stop(nic);
 	if (nic_is_orphan(nic)) {
 		for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
 			port_close_descriptors(wire->ports[i]);
@@ -70,6 +74,19 @@ static void set_events(struct nic *nic, struct port *port, uint32_t events, int 
 	struct epoll_event event = { .events = events, .data.ptr = &port->source };
 
 	epoll_ctl(nic->epoll, how, port->fd, &event);
+}
+
+static void group_ready(struct nic *nic, struct helper_source *source);
+
+void wire_listen_to(struct nic *nic, struct port *port)
+{
+	port->source.ready = group_ready;
+	set_events(nic, port, EPOLLIN, EPOLL_CTL_ADD);
+}
+
+void wire_ignore(struct nic *nic, struct port *port)
+{
+	set_events(nic, port, 0, EPOLL_CTL_DEL);
 }
 
 /* Pollers look at it from now on. Wire's lock held. */
@@ -361,6 +378,37 @@ static bool is_of_peer(const struct nic_qp *qp, const struct arrival *arrival)
 	       same_gid(&arrival->dgid, &qp->path.sgid);
 }
 
+static void take_datagram(struct nic_qp *qp, const struct arrival *arrival)
+{
+	struct seg_visit *here = visit_enter(qp->nic, qp->nic->seg);
+
+	if (!here)
+		return;
+	wire_take_datagram(qp, arrival);
+	visit_leave(here);
+}
+
+/* To each QP that is in the group. */
+static void arrived_for_group(struct delivery *delivery, const struct arrival *arrival)
+{
+	uint32_t members[GROUP_MEMBERS_MOST], count = group_members(delivery->nic, &arrival->dgid, members);
+
+	end_of_qp(delivery);
+	if (!count)
+		counter_add(&delivery->nic->seg->counters.rx_foreign, 1);
+	for (uint32_t i = 0; i < count; i++) {
+		struct nic_qp *qp = nic_qp_get(delivery->nic, members[i]);
+
+		if (!qp)
+			continue;
+		nic_lock(&qp->lock);
+		if (qp->state >= IBV_QPS_RTR && wire_of(qp))
+			take_datagram(qp, arrival);
+		nic_unlock(&qp->lock);
+		nic_qp_put(qp);
+	}
+}
+
 static void arrived(void *arg, const struct arrival *arrival)
 {
 	static const enum ibv_qp_type types[] = { [ROCE_RC] = IBV_QPT_RC, [ROCE_UC] = IBV_QPT_UC, [ROCE_UD] = IBV_QPT_UD };
@@ -370,6 +418,10 @@ static void arrived(void *arg, const struct arrival *arrival)
 	struct nic_qp *qp;
 	struct wire_qp *w;
 
+	if (packet->qpn == ROCE_MULTICAST_QPN && service == ROCE_UD) {
+		arrived_for_group(delivery, arrival);
+		return;
+	}
 	if (!delivery->qp || delivery->qpn != packet->qpn) {
 		if (!is_ours(delivery->nic, packet->qpn)) {
 			add_stray(delivery, arrival);
@@ -384,12 +436,7 @@ static void arrived(void *arg, const struct arrival *arrival)
 	if (!w)
 		return;
 	if (service == ROCE_UD && qp->type == IBV_QPT_UD) {
-		struct seg_visit *here = visit_enter(qp->nic, qp->nic->seg);
-
-		if (here) {
-			wire_take_datagram(qp, arrival);
-			visit_leave(here);
-		}
+		take_datagram(qp, arrival);
 		return;
 	}
 	if (qp->type == IBV_QPT_UD || !is_of_peer(qp, arrival))
@@ -447,6 +494,11 @@ static void port_ready(struct nic *nic, struct helper_source *source)
 		set_polled(nic, port);
 		pthread_mutex_unlock(&wire->lock);
 	}
+}
+
+static void group_ready(struct nic *nic, struct helper_source *source)
+{
+	receive(nic, (struct port *)source);
 }
 
 static void strays_ready(struct nic *nic, struct helper_source *source)
@@ -577,6 +629,7 @@ uint64_t wire_help(struct nic *nic)
 
 	uint64_t renew = renew_filters(nic);
 
+	group_close_left(nic);
 	if (serve_busy(nic))
 		return 0;
 	if (atomic_load(&wire->helped))

@@ -119,6 +119,9 @@ struct wire {
 	_Atomic uint32_t count;	 /* of ports; release, after the port is there */
 	struct list busy;	 /* QPs that have replies to send */
 	struct strays *strays[NIC_OWN_SLOTS]; /* of each of our slots */
+	struct list groups;	 /* multicast: struct group */
+	struct list left;	 /* those whose ports the helper closes */
+	uint32_t group_count;
 	_Atomic bool used;	 /* there is a port that pollers look at */
 	_Atomic uint64_t polled_at; /* CLOCK_MONOTONIC ns */
 	_Atomic bool helped;	 /* the helper listens to the polled ports */
@@ -134,6 +137,10 @@ struct wire_qp *wire_of(struct nic_qp *qp);
 bool wire_route(struct nic_qp *qp, struct wire_qp *w);
 /* The port of an address of ours, opened if need be; NULL: *code, errno. */
 struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, enum cause_code *code);
+
+/* The helper receives on a group's port, or does not any more. Wire's lock held. */
+void wire_listen_to(struct nic *nic, struct port *port);
+void wire_ignore(struct nic *nic, struct port *port);
 
 /* From a port to where an address handle points. 0, or errno. */
 int wire_route_to(struct nic *nic, struct port *port, const struct nic_ah *ah, uint32_t entropy, struct route *route);

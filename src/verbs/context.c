@@ -15,6 +15,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "roce/group.h"
+
 EXPORT(open_device, 1.1);
 EXPORT(close_device, 1.1);
 EXPORT(query_device, 1.1);
@@ -86,6 +88,9 @@ static void fill_device_attr(const struct verbs_ctx *ctx, struct ibv_device_attr
 		.max_res_rd_atom = (int)(limits->max_rd_atomic * limits->max_qp),
 		.max_qp_init_rd_atom = (int)limits->max_init_rd_atomic,
 		.atomic_cap = limits->atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE,
+		.max_mcast_grp = GROUPS_MOST,
+		.max_mcast_qp_attach = GROUP_MEMBERS_MOST,
+		.max_total_mcast_qp_attach = GROUPS_MOST * GROUP_MEMBERS_MOST,
 		.max_ah = (int)limits->max_ah,
 		.max_srq = (int)limits->max_srq,
 		.max_srq_wr = (int)limits->max_srq_wr,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "roce/group.h"
+
 EXPORT(create_qp, 1.1);
 EXPORT(modify_qp, 1.1);
 EXPORT(query_qp, 1.1);
@@ -234,6 +236,8 @@ int verb_destroy_qp(struct ibv_qp *handle)
 		free(qp);
 		return 0;
 	}
+	if (group_has(&qp->nic))
+		return refuse(ctx, EBUSY, CAUSE_BUSY, .qpn = handle->qp_num);
 	nic_qp_destroy(&qp->nic);
 	nic_event_forget(&ctx->events, handle);
 	wait_for_acknowledgement(&handle->mutex, &handle->cond, &handle->events_completed,
@@ -249,6 +253,7 @@ void qp_abandon(struct list *of_ctx)
 	struct verbs_qp *qp = list_entry(of_ctx, struct verbs_qp, of_ctx);
 	struct verbs_ctx *ctx = to_ctx(qp->qp.context);
 
+	group_forget(&qp->nic);
 	nic_qp_destroy(&qp->nic);
 	nic_event_forget(&ctx->events, &qp->qp);
 	object_uncount(ctx, KIND_QP);

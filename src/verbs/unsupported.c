@@ -10,8 +10,6 @@ EXPORT(import_dm, 1.13);
 EXPORT(unimport_pd, 1.10);
 EXPORT(unimport_mr, 1.10);
 EXPORT(unimport_dm, 1.13);
-EXPORT(attach_mcast, 1.1);
-EXPORT(detach_mcast, 1.1);
 EXPORT(resolve_eth_l2_from_gid, 1.1);
 
 struct ibv_context *verb_import_device(int cmd_fd)
@@ -50,20 +48,6 @@ void verb_unimport_mr(struct ibv_mr *mr)
 void verb_unimport_dm(struct ibv_dm *dm)
 {
 	refuse(to_ctx(dm->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
-}
-
-int verb_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	(void)gid;
-	return refuse(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = qp->qp_num,
-		      .value = lid);
-}
-
-int verb_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	(void)gid;
-	return refuse(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = qp->qp_num,
-		      .value = lid);
 }
 
 /* For providers that build Ethernet headers. */

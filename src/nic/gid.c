@@ -313,13 +313,16 @@ int gid_table_read(struct gid_table *table, const char *const *interfaces)
 	unsigned count;
 	struct candidate *candidates = read_in_order(interfaces, &count);
 
+	int error = candidates ? 0 : errno;
+
+	lock_addresses();
 	memset(table, 0, sizeof(*table));
 	table->interface_mtu = USUAL_MTU;
-	if (!candidates)
-		return errno;
-	change(table, candidates, count);
+	if (candidates)
+		change(table, candidates, count);
+	give_lock();
 	free(candidates);
-	return 0;
+	return error;
 }
 
 bool gid_table_get(const struct gid_table *table, uint32_t index, union ibv_gid *gid, uint32_t *ifindex)

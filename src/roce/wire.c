@@ -199,15 +199,53 @@ bool wire_route(struct nic_qp *qp, struct wire_qp *w)
 	return w->has_route;
 }
 
-/* A datagram may arrive at any address of the device. */
-static void open_all(struct nic_qp *qp)
+static void open_ports(struct nic *nic, const struct gid_table *gids)
 {
 	enum cause_code code;
 	union ibv_gid gid;
 
-	for (uint32_t i = 0; i < qp->gids->count; i++) {
-		if (gid_table_get(qp->gids, i, &gid, NULL) && !gid_is_loopback(&gid))
-			wire_port(qp->nic, &gid, false, &code);
+	for (uint32_t i = 0; i < gids->count; i++) {
+		if (gid_table_get(gids, i, &gid, NULL) && !gid_is_loopback(&gid))
+			wire_port(nic, &gid, false, &code);
+	}
+}
+
+void wire_open_all(struct nic *nic, const struct gid_table *gids)
+{
+	struct wire *wire = nic->wire;
+	uint32_t changes = gids->changes;
+
+	pthread_mutex_lock(&wire->lock);
+	for (unsigned i = 0; i < EVERYWHERE_MOST; i++) {
+		struct everywhere *place = &wire->everywhere[i];
+
+		if (place->gids && place->gids != gids)
+			continue;
+		*place = (struct everywhere){ gids, changes };
+		break;
+	}
+	pthread_mutex_unlock(&wire->lock);
+	open_ports(nic, gids);
+}
+
+/* Helper: of addresses that have come. */
+static void open_new(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+
+	for (unsigned i = 0; i < EVERYWHERE_MOST; i++) {
+		const struct gid_table *gids = NULL;
+
+		pthread_mutex_lock(&wire->lock);
+		struct everywhere *place = &wire->everywhere[i];
+
+		if (place->gids && place->changes != place->gids->changes) {
+			gids = place->gids;
+			place->changes = gids->changes;
+		}
+		pthread_mutex_unlock(&wire->lock);
+		if (gids)
+			open_ports(nic, gids);
 	}
 }
 
@@ -216,7 +254,7 @@ static void connect_qp(struct nic_qp *qp)
 	struct wire_qp *w = wire_of(qp);
 
 	if (qp->type == IBV_QPT_UD)
-		open_all(qp);
+		wire_open_all(qp->nic, qp->gids);
 	else if (w)
 		wire_route(qp, w);
 }
@@ -630,6 +668,7 @@ uint64_t wire_help(struct nic *nic)
 	uint64_t renew = renew_filters(nic);
 
 	group_close_left(nic);
+	open_new(nic);
 	if (serve_busy(nic))
 		return 0;
 	if (atomic_load(&wire->helped))

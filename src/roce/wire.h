@@ -113,12 +113,18 @@ struct wire_qp {
 	struct held_list requests;
 };
 
+#define EVERYWHERE_MOST 8u
+
 struct wire {
 	pthread_mutex_t lock;	 /* opening ports, their flows, busy, helped */
 	struct port *ports[GID_TABLE_LENGTH]; /* they stay until the end */
 	_Atomic uint32_t count;	 /* of ports; release, after the port is there */
 	struct list busy;	 /* QPs that have replies to send */
 	struct strays *strays[NIC_OWN_SLOTS]; /* of each of our slots */
+	struct everywhere {
+		const struct gid_table *gids;
+		uint32_t changes; /* of the table, when its ports were opened last */
+	} everywhere[EVERYWHERE_MOST]; /* datagrams are received at all addresses of these devices, those to come too */
 	struct list groups;	 /* multicast: struct group */
 	struct list left;	 /* those whose ports the helper closes */
 	uint32_t group_count;
@@ -137,6 +143,9 @@ struct wire_qp *wire_of(struct nic_qp *qp);
 bool wire_route(struct nic_qp *qp, struct wire_qp *w);
 /* The port of an address of ours, opened if need be; NULL: *code, errno. */
 struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, enum cause_code *code);
+
+/* Opens the ports of all addresses of a device, which is there as long as the NIC, and of those that it will have. */
+void wire_open_all(struct nic *nic, const struct gid_table *gids);
 
 /* The helper receives on a group's port, or does not any more. Wire's lock held. */
 void wire_listen_to(struct nic *nic, struct port *port);

@@ -1,15 +1,25 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# usage: addresses.sh        in a host of uroce lab
+# usage: addresses.sh DATAGRAMS        in a host of uroce lab
 #
 # Addresses and interfaces come and go while a program has its device open: the distribution's ibv_asyncwatch says which events it
-# got, which must be those of a card.
+# got, which must be those of a card. And what is sent to the new address arrives.
 set -u
 
 interface=$(ip -br link | awk '$1 != "lo" { sub(/@.*/, "", $1); print $1; exit }')
 out=$(mktemp)
 trap 'kill $watch 2>/dev/null; rm -f "$out"' EXIT
+
+fifo=$out.fifo
+mkfifo "$fifo"
+UROCE_TRANSPORT=roce "$1" appear 10.98.0.1 >"$fifo" &
+appear=$!
+exec 3<"$fifo"
+rm "$fifo"
+read -r _ <&3
+ip address add 10.98.0.1/24 dev "$interface"
+wait $appear || exit 1
 
 stdbuf -oL ibv_asyncwatch >"$out" 2>&1 &
 watch=$!

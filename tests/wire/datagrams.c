@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Multicast: datagrams to a group, by processes of one host or of several.
+ * Datagrams to a multicast group, by processes of one host or of several, and to an address that comes later.
  *
- * usage: multicast send ADDRESS COUNT    sends until COUNT receivers have answered that they are content
- *        multicast receive ADDRESS       checks DATAGRAMS datagrams, answers
- *        multicast rules ADDRESS         what one process can see alone
- *        multicast members ADDRESS       two queue pairs in a group, one not
+ * usage: datagrams send GROUP COUNT    sends until COUNT receivers have answered that they are content
+ *        datagrams receive GROUP       checks DATAGRAMS datagrams, answers
+ *        datagrams rules GROUP         what one process can see alone
+ *        datagrams members GROUP       two queue pairs in a group, one not
+ *        datagrams appear ADDRESS      to an address that the host gets meanwhile
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -43,7 +44,7 @@ struct payload {
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
-static union ibv_gid group;
+static union ibv_gid group; /* or the address */
 static int sgid_index;
 
 struct end {
@@ -282,10 +283,36 @@ static void check_members(void)
 	CHECK(!receive(in[0], 0.1, &wc) && !receive(out, 0, &wc) && !receive(in[1], 0, &wc));
 }
 
+/* The receiver was ready before its host had the address. Waits for the event, on which it shall be there. */
+static void check_appearance(void)
+{
+	struct end *in = make_end(IBV_QPT_UD), *out = make_end(IBV_QPT_UD);
+	double until = now() + PATIENCE;
+	struct ibv_async_event event;
+	union ibv_gid gid;
+	struct ibv_wc wc;
+	int index = 0;
+
+	puts("ready");
+	fflush(stdout);
+	do {
+		CHECK(!ibv_get_async_event(context, &event));
+		ibv_ack_async_event(&event);
+		for (index = 0; index < 32 && !ibv_query_gid(context, 1, index, &gid) && memcmp(&gid, &group, sizeof(gid));)
+			index++;
+	} while (index == 32);
+	for (uint32_t number = 1; now() < until; number++) {
+		send_to(out, make_ah(&group), in->qp->qp_num, number);
+		if (receive(in, PAUSE, &wc))
+			return;
+	}
+	CHECK(!"it arrived");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3) {
-		fprintf(stderr, "usage: multicast send|receive|rules|members ADDRESS [COUNT]\n");
+		fprintf(stderr, "usage: datagrams send|receive|rules|members|appear ADDRESS [COUNT]\n");
 		return 2;
 	}
 	open_device(argv[2]);
@@ -295,8 +322,10 @@ int main(int argc, char **argv)
 		receive_some();
 	else if (!strcmp(argv[1], "rules"))
 		check_rules();
-	else
+	else if (!strcmp(argv[1], "members"))
 		check_members();
+	else
+		check_appearance();
 	puts("ok");
 	return 0;
 }

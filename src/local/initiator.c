@@ -151,8 +151,8 @@ static int reach(struct walk *w)
 	return walk_wait(w, nic_now() + ATTACH_POLL);
 }
 
-/* True once the receiver has posted anything. */
-static bool has_posted(const struct walk *w)
+/* How many receives the receiver has posted. */
+static uint64_t has_posted(const struct walk *w)
 {
 	const struct seg_qp *qp = w->target_qp;
 	const struct seg_rq *rq = qp->srq < 0 ? &qp->rq :
@@ -176,6 +176,8 @@ static enum transport_outcome not_ready(struct walk *w)
 		w->result->timer = rnr_timer(
 			atomic_load_explicit(&w->target_qp->min_rnr_timer, memory_order_relaxed));
 		w->result->due = now + w->result->timer;
+		w->result->value = has_posted(w);
+		w->result->peer_pid = w->ts->peer->pid;
 		return TRANSPORT_RNR;
 	}
 	if (!has_posted(w))

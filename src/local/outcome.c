@@ -54,6 +54,12 @@ enum transport_outcome walk_dropped(struct walk *w, enum cause_code code)
 enum transport_outcome walk_silence(struct walk *w, enum cause_code code)
 {
 	w->result->cause = code;
+	w->result->peer_state = w->cause.peer_state;
+	w->result->peer_pid = w->ts->peer ? w->ts->peer->pid : 0;
+	if (code == CAUSE_PSN_MISMATCH) {
+		w->result->value = w->cause.value;
+		w->result->limit = w->cause.limit;
+	}
 	return w->qp->type == IBV_QPT_RC ? TRANSPORT_NO_RESPONSE : walk_dropped(w, code);
 }
 

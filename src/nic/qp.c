@@ -16,6 +16,7 @@
 #include "nic/crash.h"
 #include "nic/requester.h"
 #include "nic/visit.h"
+#include "observe/report.h"
 
 static const char type_code[] = { [IBV_QPT_RC] = 1, [IBV_QPT_UC] = 2, [IBV_QPT_UD] = 3 };
 
@@ -282,6 +283,7 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 
 	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
 	nic_cq_publish(qp->recv_cq, cq_reference(kind, index, slot, 0), true);
+	report_flush(qp->qpn);
 }
 
 /* Flushes slots that a taker began for this QP and neither completed nor will. */

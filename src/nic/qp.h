@@ -96,6 +96,8 @@ struct nic_qp {
 	uint64_t due; /* when to go on, CLOCK_MONOTONIC ns; 0: at once */
 	uint8_t rnr_left, retry_left;
 	bool started;	     /* retry counters are loaded */
+	bool rnr_waits;	     /* has found no receive at the other end */
+	uint64_t rnr_since;  /* since then, CLOCK_MONOTONIC ns; 0: it was told */
 	uint32_t sq_psn;     /* of the next packet */
 	uint64_t finish_at;  /* UROCE_TIMING: executed, to be completed at this time; 0: not so */
 	bool flush_receives; /* error state: receives wait to be flushed until no visitor is left */

@@ -35,7 +35,8 @@ static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode
 static int refuse(const struct nic_qp *qp, enum cause_code code, int error, uint64_t wr_id,
 		  uint32_t index, uint32_t opcode, uint64_t value, uint64_t limit)
 {
-	cause_record(nic_causes(qp->nic), &(struct cause){ .code = code,
+	cause_record(nic_causes(qp->nic), &(struct cause){ .role = CAUSE_OF_POST,
+							   .code = code,
 							   .error = error,
 							   .qpn = qp->qpn,
 							   .wr_id = wr_id,
@@ -45,6 +46,28 @@ static int refuse(const struct nic_qp *qp, enum cause_code code, int error, uint
 							   .value = value,
 							   .limit = limit });
 	return error;
+}
+
+/* There are three ways to get here: completions that were not polled, none because nothing was signaled, or more under way than
+ * there is room for. value: how many were executed; count: 1 if one of them has a completion. */
+static int refuse_full(struct nic_qp *qp, uint64_t head, uint64_t wr_id, uint32_t index, uint32_t opcode)
+{
+	uint64_t position = head;
+
+	while (position < qp->sq_exec && !(qp_swqe(qp, position)->send_flags & IBV_SEND_SIGNALED))
+		position++;
+	cause_record(nic_causes(qp->nic), &(struct cause){ .role = CAUSE_OF_POST,
+							   .code = CAUSE_SQ_FULL,
+							   .error = ENOMEM,
+							   .qpn = qp->qpn,
+							   .wr_id = wr_id,
+							   .wr_index = index,
+							   .opcode = opcode,
+							   .state = qp->state,
+							   .value = qp->sq_exec - head,
+							   .limit = qp->cap.max_send_wr,
+							   .count = position < qp->sq_exec });
+	return ENOMEM;
 }
 
 /* Finds room and sets what is common to both APIs. */
@@ -61,12 +84,8 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 
 	uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_acquire);
 
-	if (qp->sq_claimed - head >= qp->cap.max_send_wr) {
-		/* value: of those, how many were executed and wait for the program to poll a
-		 * completion. */
-		return refuse(qp, CAUSE_SQ_FULL, ENOMEM, wr_id, index, opcode, qp->sq_exec - head,
-			      qp->cap.max_send_wr);
-	}
+	if (qp->sq_claimed - head >= qp->cap.max_send_wr)
+		return refuse_full(qp, head, wr_id, index, opcode);
 
 	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_claimed);
 
@@ -259,7 +278,7 @@ int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	if (refused) {
 		if (bad_wr)
 			*bad_wr = wr;
-		return refuse(qp, refused, EINVAL, wr ? wr->wr_id : 0, 0, 0, state, 0);
+		return refuse(qp, refused, EINVAL, wr ? wr->wr_id : 0, 0, IBV_WC_RECV, state, 0);
 	}
 	error = nic_rq_post(&qp->rq, wr, bad_wr, qp->qpn, CAUSE_RQ_FULL);
 	state = atomic_load(&qp->shared->state);

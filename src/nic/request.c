@@ -59,6 +59,7 @@ enum cause_code request_check(struct nic_qp *qp, struct nic_swqe *wqe, struct pi
 uint32_t request_record(const struct nic_qp *qp, const struct nic_swqe *wqe, enum cause_code code, enum ibv_wc_status status,
 			struct cause *c)
 {
+	c->role = CAUSE_OF_REQUEST;
 	c->code = code;
 	c->error = (int32_t)status;
 	c->qpn = qp->qpn;

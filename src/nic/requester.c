@@ -8,6 +8,7 @@
 #include "nic/request.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
+#include "observe/report.h"
 
 /* How long work that only waits for its turn is left to the program's own polling before the helper
  * takes it. */
@@ -118,6 +119,9 @@ static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status
 		       status != IBV_WC_SUCCESS);
 }
 
+/* Long enough for a person to notice, ns. */
+#define RNR_LONG 1000000000ull
+
 /* A WQE failed: its completion, and what follows from it for the QP (specification 10.3.1: RC goes
  * to the error state, UC and UD to SQE). */
 static void fail(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status status, uint32_t cause)
@@ -147,24 +151,54 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 	}
 	counter_add(&qp->nic->seg->counters.local_ack_timeout_err, 1);
 
-	struct cause c = { .limit = ack_timeout(qp), .value = result->value, .count = qp->attr.retry_cnt + 1u };
+	struct cause c = { .limit = result->limit ? result->limit : ack_timeout(qp),
+			   .value = result->value,
+			   .count = qp->attr.retry_cnt + 1u,
+			   .peer_state = result->peer_state,
+			   .peer_pid = result->peer_pid };
 	uint32_t cause = request_record(qp, wqe, (enum cause_code)result->cause, IBV_WC_RETRY_EXC_ERR, &c);
 
 	fail(qp, wqe, IBV_WC_RETRY_EXC_ERR, cause);
 }
 
+/* It may go on for ever and never be an error: that it takes long is said once, for each request. */
+static void tell_of_waiting(struct nic_qp *qp, struct nic_swqe *wqe, const struct transport_result *result)
+{
+	uint64_t now = nic_now();
+
+	if (!qp->rnr_since)
+		return;
+	if (now - qp->rnr_since < RNR_LONG)
+		return;
+
+	struct cause c = { .limit = result->timer,
+			   .value = now - qp->rnr_since,
+			   .count = qp->attr.rnr_retry,
+			   .peer_pid = result->peer_pid };
+
+	request_record(qp, wqe, CAUSE_RNR_WAIT, IBV_WC_SUCCESS, &c);
+	qp->rnr_since = 0;
+}
+
 static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
 			       const struct transport_result *result)
 {
+	if (!qp->rnr_waits)
+		qp->rnr_since = nic_now();
+	qp->rnr_waits = true;
 	if (qp->attr.rnr_retry == 7 || qp->rnr_left) { /* 7: for ever */
 		if (qp->attr.rnr_retry != 7)
 			qp->rnr_left--;
 		qp->due = result->due;
+		tell_of_waiting(qp, wqe, result);
 		return;
 	}
 	counter_add(&qp->nic->seg->counters.rnr_nak_retry_err, 1);
 
-	struct cause c = { .limit = result->timer, .count = qp->attr.rnr_retry };
+	struct cause c = { .limit = result->timer,
+			   .value = result->value,
+			   .count = qp->attr.rnr_retry,
+			   .peer_pid = result->peer_pid };
 	uint32_t cause = request_record(qp, wqe, CAUSE_RNR, IBV_WC_RNR_RETRY_EXC_ERR, &c);
 
 	fail(qp, wqe, IBV_WC_RNR_RETRY_EXC_ERR, cause);
@@ -190,6 +224,7 @@ static void step(struct nic_qp *qp, uint64_t *budget)
 
 	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE) {
 		complete(qp, wqe, IBV_WC_WR_FLUSH_ERR, CAUSE_FLUSHED);
+		report_flush(qp->qpn);
 		return;
 	}
 	if (qp->finish_at) {
@@ -202,6 +237,7 @@ static void step(struct nic_qp *qp, uint64_t *budget)
 		qp->started = true;
 		qp->retry_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;
+		qp->rnr_waits = false;
 		if (delay) {
 			qp->due = nic_now() + delay;
 			return;

@@ -143,7 +143,7 @@ static void publish_slot(struct nic_rq *rq, uint32_t slot)
 int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr,
 		uint32_t qpn, enum cause_code full)
 {
-	struct cause cause = { .qpn = qpn };
+	struct cause cause = { .role = CAUSE_OF_POST, .opcode = IBV_WC_RECV, .qpn = qpn };
 
 	nic_lock(&rq->lock);
 	for (; wr; wr = wr->next, cause.wr_index++) {

@@ -29,7 +29,11 @@ struct transport_result {
 	uint32_t cause;	 /* enum cause_code */
 	uint64_t due;	 /* CLOCK_MONOTONIC ns */
 	uint64_t timer; /* RNR: how long the responder tells to wait, ns */
-	uint64_t value; /* no response: of the cause */
+	uint64_t value; /* no response: of the cause; RNR: receives posted there so far, 0 if that is not known */
+	/* No response: what was found at the other end, where it is known */
+	uint64_t limit; /* that is not the timer's, as the expected PSN; 0: none */
+	uint32_t peer_state;
+	int32_t peer_pid;
 	bool waited;	/* no response: it was waited for */
 };
 

@@ -29,11 +29,16 @@ static struct cause *claim(struct cause_ring *ring, uint64_t *position)
 	}
 }
 
+void (*_Atomic cause_listener)(const struct cause *c);
+
 uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 {
+	void (*listener)(const struct cause *) = atomic_load_explicit(&cause_listener, memory_order_acquire);
 	struct timespec now;
 	uint64_t position;
 
+	if (listener)
+		listener(c);
 	if (!ring)
 		return c->code;
 
@@ -51,15 +56,37 @@ uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 	return c->code;
 }
 
-const char *cause_text(uint32_t code)
-{
-	switch (code) {
-#define CAUSE(name, number, text) \
-	case number:              \
-		return text;
+static const struct cause_entry entries[] = {
+#define CAUSE(name, number, text) { number, #name, text },
 #include "observe/cause_codes.h"
 #undef CAUSE
-	default:
-		return "unknown cause";
-	}
+};
+
+const struct cause_entry *cause_entry(unsigned place)
+{
+	return place < sizeof(entries) / sizeof(entries[0]) ? &entries[place] : NULL;
+}
+
+static const struct cause_entry *find(uint32_t code)
+{
+	const struct cause_entry *entry;
+
+	for (unsigned place = 0; (entry = cause_entry(place)); place++)
+		if (entry->code == code)
+			return entry;
+	return NULL;
+}
+
+const char *cause_text(uint32_t code)
+{
+	const struct cause_entry *entry = find(code);
+
+	return entry ? entry->text : "unknown cause";
+}
+
+const char *cause_name(uint32_t code)
+{
+	const struct cause_entry *entry = find(code);
+
+	return entry ? entry->name : NULL;
 }

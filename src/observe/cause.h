@@ -19,6 +19,13 @@ enum cause_code {
 #undef CAUSE
 };
 
+/* What the numbers are of. */
+enum cause_role {
+	CAUSE_OF_OTHER,	  /* a message that arrived, or a verb: error is an errno, or 0 */
+	CAUSE_OF_REQUEST, /* a work request of ours that was executed: error is an enum ibv_wc_status */
+	CAUSE_OF_POST,	  /* one that was refused when it was posted; the opcode of a receive is IBV_WC_RECV */
+};
+
 /* Unused numbers are 0; a field means the same in every code. */
 struct cause {
 	_Atomic uint64_t
@@ -26,7 +33,7 @@ struct cause {
 		seq;
 	uint64_t time; /* CLOCK_REALTIME, ns */
 	uint32_t code; /* enum cause_code */
-	int32_t error; /* errno that the verb returned, or enum ibv_wc_status of the completion */
+	int32_t error; /* errno that the verb returned, or enum ibv_wc_status of the completion: see role */
 	uint32_t qpn;  /* ours; for other objects their handle */
 	uint32_t peer_qpn;
 	uint64_t wr_id;
@@ -48,7 +55,7 @@ struct cause {
 	uint64_t value; /* what was found instead */
 	uint64_t count; /* retries made, completions lost, … */
 	uint32_t tid;
-	uint32_t reserved;
+	uint32_t role; /* enum cause_role */
 };
 
 #define CAUSE_BEING_WRITTEN UINT64_MAX
@@ -64,5 +71,18 @@ uint32_t cause_record(struct cause_ring *ring, const struct cause *c);
 
 /* The short text of a code; "unknown cause" for a number that is none. */
 const char *cause_text(uint32_t code);
+
+/* Its name, as "RNR"; NULL for a number that is none. */
+const char *cause_name(uint32_t code);
+
+/* All codes, in the order of their numbers' places in cause_codes.h; NULL past the end. */
+struct cause_entry {
+	uint32_t code;
+	const char *name, *text;
+};
+const struct cause_entry *cause_entry(unsigned place);
+
+/* Called with each cause as it is recorded, by whoever records it; it does not wait. NULL: nobody is. The library sets it. */
+extern void (*_Atomic cause_listener)(const struct cause *c);
 
 #endif

@@ -186,6 +186,11 @@ int run_program(const char *name, char **argv, bool unserved)
 	if (!sees_a_device(name, &libs))
 		return STATUS_FAILED;
 	settings_warn(name);
+	/* At its end one line, if anything failed. */
+	if (setenv("UROCE_EXPLAIN", "line", 0)) {
+		complain(name, "%s", strerror(errno));
+		return STATUS_FAILED;
+	}
 	if (!preload)
 		preload = argument_needs_preload(argv + 1, &libs);
 	status = set_environment(name, &libs, preload);

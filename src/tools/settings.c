@@ -17,11 +17,12 @@
 #include "nic/limits.h"
 #include "nic/timing.h"
 #include "nic/transport.h"
+#include "observe/report.h"
 #include "roce/port.h"
 #include "tools/tools.h"
 
-const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_MEMORY", "UROCE_PORT", "UROCE_PROFILE",
-					   "UROCE_TIMING", "UROCE_TRANSPORT", NULL };
+const char *const settings_variables[] = { "UROCE_DEVICES", "UROCE_EXPLAIN", "UROCE_MEMORY", "UROCE_PORT", "UROCE_PROFILE",
+					   "UROCE_TIMING",  "UROCE_TRANSPORT", NULL };
 
 static error_t set(struct argp_state *state, const char *variable, const char *value)
 {
@@ -37,6 +38,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'd':
 		return set(state, "UROCE_DEVICES", arg);
+	case 'e':
+		return set(state, "UROCE_EXPLAIN", arg);
 	case 'm':
 		return set(state, "UROCE_MEMORY", arg);
 	case 'p':
@@ -58,6 +61,11 @@ static const struct argp_option options[] = {
 	  .arg = "LIST",
 	  .doc = "Show these devices, NAME or NAME:INTERFACE+INTERFACE..., separated by commas; GIDs come "
 		 "from the interfaces, or from all (UROCE_DEVICES)" },
+	{ .name = "explain",
+	  .key = 'e',
+	  .arg = "stderr|FILE|line|off",
+	  .doc = "Tell causes of failures as they happen, or their number and the first in one line at the end, or not "
+		 "(UROCE_EXPLAIN)" },
 	{ .name = "memory",
 	  .key = 'm',
 	  .arg = "WAY",
@@ -159,6 +167,18 @@ static bool port_is_wrong(struct settings_fault *fault)
 	return true;
 }
 
+static bool explain_is_wrong(struct settings_fault *fault)
+{
+	const char *explain = getenv("UROCE_EXPLAIN");
+	enum report_way way;
+
+	if (report_parse(explain, &way))
+		return false;
+	snprintf(fault->what, sizeof(fault->what), "UROCE_EXPLAIN: the file '%.80s' cannot be appended to: %s", explain, strerror(errno));
+	snprintf(fault->remedy, sizeof(fault->remedy), "it is 'stderr', 'line', 'off' or a file");
+	return true;
+}
+
 static bool devices_are_wrong(struct settings_fault *fault)
 {
 	struct device_list list;
@@ -178,7 +198,8 @@ static bool devices_are_wrong(struct settings_fault *fault)
 bool settings_are_wrong(struct settings_fault *fault)
 {
 	return profile_is_wrong(fault) || timing_is_wrong(fault) || memory_is_wrong(fault) ||
-	       transport_is_wrong(fault) || port_is_wrong(fault) || devices_are_wrong(fault);
+	       transport_is_wrong(fault) || port_is_wrong(fault) || explain_is_wrong(fault) ||
+	       devices_are_wrong(fault);
 }
 
 /* By the names that a GID table is made from: with addresses these may be others than the kernel's. */

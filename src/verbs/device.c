@@ -11,8 +11,10 @@
  */
 #include "verbs/verbs.h"
 
+#include <dlfcn.h>
 #include <endian.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <net/if.h>
 #include <netpacket/packet.h>
 #include <stdio.h>
@@ -24,6 +26,7 @@
 #include "nic/device_list.h"
 #include "nic/timing.h"
 #include "nic/transport.h"
+#include "observe/report.h"
 #include "roce/port.h"
 
 EXPORT(get_device_list, 1.1);
@@ -151,10 +154,24 @@ static int refresh(struct verbs_device *device)
 	return 0;
 }
 
+/* Has causes told if UROCE_EXPLAIN says so. Their translations stand beside the library. */
+static void start_report(const char *setting)
+{
+	char path[PATH_MAX] = "", *slash;
+	Dl_info library;
+
+	if (dladdr(&devices, &library) && library.dli_fname && realpath(library.dli_fname, path) &&
+	    (slash = strrchr(path, '/')) && slash - path < PATH_MAX - 8)
+		strcpy(slash, "/locale");
+	report_start(setting, path, sysfs_directory());
+}
+
 static int make_devices(void)
 {
 	const char *timing = getenv("UROCE_TIMING"), *memory = getenv("UROCE_MEMORY");
 	const char *transport = getenv("UROCE_TRANSPORT"), *port = getenv("UROCE_PORT");
+	const char *explain = getenv("UROCE_EXPLAIN");
+	enum report_way report;
 	enum timing_mode mode;
 	enum memory_way way;
 	bool wire_only;
@@ -183,6 +200,12 @@ static int make_devices(void)
 		verbs_log_error("UROCE_PORT: '%s' is not understood", port);
 		return EINVAL;
 	}
+	if (!report_parse(explain, &report)) {
+		verbs_log_error("UROCE_EXPLAIN: '%s' cannot be appended to: %s", explain, strerror(errno));
+		return EINVAL;
+	}
+	if (report != REPORT_OFF)
+		start_report(explain);
 	error = parse_devices(getenv("UROCE_DEVICES"));
 	if (error)
 		return error;

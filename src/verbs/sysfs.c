@@ -198,6 +198,16 @@ static int open_runtime_directory(void)
 	return fd;
 }
 
+const char *sysfs_directory(void)
+{
+	int fd = open_runtime_directory();
+
+	if (fd < 0)
+		return NULL;
+	close(fd);
+	return runtime_directory();
+}
+
 /* Writes devices/target unless it is there. */
 static bool write_device(int root, const struct verbs_device *device, const char *target)
 {

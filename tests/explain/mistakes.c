@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program that makes the mistake that its argument names, on two connected queue pairs, and prints its own numbers: one line
+ * "name=value" each, for the test to look for in what is said about it. "none" makes no mistake.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+
+#define LENGTH 8192u
+#define ALL    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+
+static struct ibv_context *context;
+static struct ibv_pd *pd, *other_pd;
+static struct ibv_cq *cq, *receive_cq;
+static struct ibv_qp *a, *b;
+static struct ibv_mr *mr, *remote;
+static uint8_t *memory, *remote_memory;
+static union ibv_gid gid;
+
+/* What the cases change. */
+static struct {
+	uint32_t depth;
+	int cqe;
+	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
+	enum ibv_mtu mtu_a, mtu_b;
+	bool b_stays_in_init, b_has_other_gid;
+	uint32_t dest_qpn; /* of a; 0: b's */
+	unsigned b_access;
+} with = { .depth = 16,
+	   .cqe = 256,
+	   .rnr_retry = 1,
+	   .min_rnr_timer = 1,
+	   .timeout = 1,
+	   .retry_cnt = 1,
+	   .max_rd_atomic = 1,
+	   .mtu_a = IBV_MTU_1024,
+	   .mtu_b = IBV_MTU_1024,
+	   .b_access = ALL };
+
+static void must(bool good, const char *what)
+{
+	if (good)
+		return;
+	fprintf(stdout, "FAILED: %s: %s\n", what, strerror(errno));
+	exit(99);
+}
+
+static void say(const char *name, uint64_t value)
+{
+	printf("%s=0x%" PRIx64 "\n", name, value);
+}
+
+static void open_device(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	must(list && *list, "ibv_get_device_list");
+	context = ibv_open_device(*list);
+	must(context, "ibv_open_device");
+	ibv_free_device_list(list);
+	must(!ibv_query_gid(context, 1, 0, &gid), "ibv_query_gid");
+	pd = ibv_alloc_pd(context);
+	other_pd = ibv_alloc_pd(context);
+	cq = ibv_create_cq(context, with.cqe, NULL, NULL, 0);
+	receive_cq = ibv_create_cq(context, 256, NULL, NULL, 0);
+	memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	remote_memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	must(pd && other_pd && cq && receive_cq, "creating");
+	mr = ibv_reg_mr(pd, memory, LENGTH, ALL);
+	remote = ibv_reg_mr(pd, remote_memory, LENGTH, ALL);
+	must(mr && remote, "ibv_reg_mr");
+}
+
+static struct ibv_qp *make_qp(void)
+{
+	struct ibv_qp_init_attr attr = { .send_cq = cq,
+					 .recv_cq = receive_cq,
+					 .qp_type = IBV_QPT_RC,
+					 .cap = { with.depth, 16, 2, 2, 64 } };
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = with.b_access };
+
+	must(qp, "ibv_create_qp");
+	must(!ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+	return qp;
+}
+
+static void connect_to(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *dgid, enum ibv_mtu mtu)
+{
+	struct ibv_qp_attr rtr = { .qp_state = IBV_QPS_RTR,
+				   .path_mtu = mtu,
+				   .dest_qp_num = dest,
+				   .rq_psn = 0,
+				   .max_dest_rd_atomic = 1,
+				   .min_rnr_timer = with.min_rnr_timer,
+				   .ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = *dgid, .hop_limit = 1 } } };
+	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS,
+				   .timeout = with.timeout,
+				   .retry_cnt = with.retry_cnt,
+				   .rnr_retry = with.rnr_retry,
+				   .max_rd_atomic = with.max_rd_atomic };
+
+	must(!ibv_modify_qp(qp, &rtr,
+			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+	     "RTR");
+	must(!ibv_modify_qp(qp, &rts,
+			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				    IBV_QP_MAX_QP_RD_ATOMIC),
+	     "RTS");
+}
+
+static void connect_both(void)
+{
+	union ibv_gid nobody = gid;
+
+	open_device();
+	a = make_qp();
+	b = make_qp();
+	nobody.raw[15] ^= 0x55;
+	connect_to(a, with.dest_qpn ? with.dest_qpn : b->qp_num, &gid, with.mtu_a);
+	if (!with.b_stays_in_init)
+		connect_to(b, a->qp_num, with.b_has_other_gid ? &nobody : &gid, with.mtu_b);
+	say("a", a->qp_num);
+	say("b", b->qp_num);
+}
+
+static int post_wr(enum ibv_wr_opcode opcode, uint64_t id, struct ibv_sge sge, uint64_t address, uint32_t rkey, unsigned flags)
+{
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = flags }, *bad;
+
+	wr.wr.rdma.remote_addr = address;
+	wr.wr.rdma.rkey = rkey;
+	return ibv_post_send(a, &wr, &bad);
+}
+
+static int post(enum ibv_wr_opcode opcode, uint64_t id, struct ibv_sge sge, uint64_t address, uint32_t rkey)
+{
+	return post_wr(opcode, id, sge, address, rkey, IBV_SEND_SIGNALED);
+}
+
+static struct ibv_sge sge_of(uint32_t length)
+{
+	return (struct ibv_sge){ (uintptr_t)memory, length, mr->lkey };
+}
+
+static void post_receive(struct ibv_sge sge)
+{
+	struct ibv_recv_wr wr = { .wr_id = 77, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	must(!ibv_post_recv(b, &wr, &bad), "ibv_post_recv");
+}
+
+static struct ibv_sge receive_sge(void)
+{
+	return (struct ibv_sge){ (uintptr_t)remote_memory, LENGTH, remote->lkey };
+}
+
+static struct ibv_wc next(void)
+{
+	struct timespec moment = { .tv_nsec = 100000 };
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 100000; i++) {
+		int got = ibv_poll_cq(cq, 1, &wc);
+
+		must(got >= 0, "ibv_poll_cq");
+		if (got)
+			return wc;
+		nanosleep(&moment, NULL);
+	}
+	must(false, "a completion");
+	return wc;
+}
+
+static void ends_with(enum ibv_wc_status status)
+{
+	struct ibv_wc wc = next();
+
+	say("vendor_err", wc.vendor_err);
+	if (wc.status == status)
+		return;
+	printf("FAILED: status %s\n", ibv_wc_status_str(wc.status));
+	exit(99);
+}
+
+/* ---- The mistakes ---- */
+
+static void none(void)
+{
+	connect_both();
+	for (int i = 0; i < 10; i++) {
+		post_receive(receive_sge());
+		must(!post(IBV_WR_SEND, (uint64_t)i, sge_of(100), 0, 0), "ibv_post_send");
+		ends_with(IBV_WC_SUCCESS);
+		must(!post(IBV_WR_RDMA_WRITE, (uint64_t)i, sge_of(LENGTH), (uintptr_t)remote_memory, remote->rkey), "write");
+		ends_with(IBV_WC_SUCCESS);
+	}
+	ibv_destroy_qp(a);
+	ibv_destroy_qp(b);
+	ibv_dereg_mr(mr);
+	ibv_dereg_mr(remote);
+	ibv_destroy_cq(cq);
+	ibv_destroy_cq(receive_cq);
+	ibv_dealloc_pd(pd);
+	ibv_dealloc_pd(other_pd);
+	ibv_close_device(context);
+}
+
+static void rnr_never_posted(void)
+{
+	connect_both();
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	ends_with(IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+static void rnr_ran_dry(void)
+{
+	connect_both();
+	for (int i = 0; i < 3; i++)
+		post_receive(receive_sge());
+	for (uint64_t i = 0; i < 4; i++) {
+		post(IBV_WR_SEND, i, sge_of(8), 0, 0);
+		ends_with(i < 3 ? IBV_WC_SUCCESS : IBV_WC_RNR_RETRY_EXC_ERR);
+	}
+}
+
+static void rnr_posted_too_late(void)
+{
+	with.rnr_retry = 7;
+	with.min_rnr_timer = 0;
+	connect_both();
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	sleep(2);
+	post_receive(receive_sge());
+	ends_with(IBV_WC_SUCCESS);
+}
+
+static void send_to_nobody(void)
+{
+	connect_both();
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	ends_with(IBV_WC_RETRY_EXC_ERR);
+}
+
+static void retry_peer_in_init(void)
+{
+	with.b_stays_in_init = true;
+	send_to_nobody();
+}
+
+static void retry_wrong_gid(void)
+{
+	with.b_has_other_gid = true;
+	send_to_nobody();
+}
+
+static void retry_wrong_number(void)
+{
+	with.dest_qpn = 0xabcdef;
+	send_to_nobody();
+}
+
+/* The other end is another process, which is killed. */
+static void retry_dead_peer(void)
+{
+	int there[2], back[2];
+	uint32_t number, ours;
+
+	must(!pipe(there) && !pipe(back), "pipe");
+
+	pid_t child = fork();
+
+	open_device();
+	a = make_qp();
+	if (!child) {
+		must(read(back[0], &number, sizeof(number)) == sizeof(number), "read");
+		connect_to(a, number, &gid, with.mtu_a);
+		must(write(there[1], &a->qp_num, sizeof(a->qp_num)) == sizeof(a->qp_num), "write");
+		for (;;)
+			pause();
+	}
+	ours = a->qp_num;
+	must(write(back[1], &ours, sizeof(ours)) == sizeof(ours), "write");
+	must(read(there[0], &number, sizeof(number)) == sizeof(number), "read");
+	connect_to(a, number, &gid, with.mtu_a);
+	say("b", number);
+	post(IBV_WR_RDMA_WRITE, 4, sge_of(0), 0, 0); /* nothing: it is there */
+	ends_with(IBV_WC_SUCCESS);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	ends_with(IBV_WC_RETRY_EXC_ERR);
+}
+
+static void mtu_mismatch(void)
+{
+	with.mtu_b = IBV_MTU_256;
+	connect_both();
+	post_receive(receive_sge());
+	post(IBV_WR_SEND, 5, sge_of(2000), 0, 0);
+	ends_with(IBV_WC_REM_INV_REQ_ERR);
+}
+
+static void local(struct ibv_sge sge)
+{
+	post_receive(receive_sge());
+	say("addr", sge.addr);
+	say("key", sge.lkey);
+	post(IBV_WR_SEND, 5, sge, 0, 0);
+	ends_with(IBV_WC_LOC_PROT_ERR);
+}
+
+static void lkey_unknown(void)
+{
+	connect_both();
+	local((struct ibv_sge){ (uintptr_t)memory, 8, 0xdead00 });
+}
+
+static void lkey_one_byte_out(void)
+{
+	connect_both();
+	local((struct ibv_sge){ (uintptr_t)memory + 1, LENGTH, mr->lkey });
+}
+
+static void lkey_is_rkey(void)
+{
+	connect_both();
+	local((struct ibv_sge){ (uintptr_t)memory, 8, mr->rkey });
+}
+
+static void lkey_of_other_pd(void)
+{
+	connect_both();
+
+	struct ibv_mr *other = ibv_reg_mr(other_pd, memory, LENGTH, ALL);
+
+	local((struct ibv_sge){ (uintptr_t)memory, 8, other->lkey });
+}
+
+static void lkey_deregistered(void)
+{
+	connect_both();
+
+	struct ibv_sge sge = sge_of(8);
+
+	ibv_dereg_mr(mr);
+	local(sge);
+}
+
+static void rdma(uint64_t address, uint32_t rkey, uint32_t length)
+{
+	say("addr", address);
+	say("key", rkey);
+	post(IBV_WR_RDMA_WRITE, 5, sge_of(length), address, rkey);
+	ends_with(IBV_WC_REM_ACCESS_ERR);
+}
+
+static void rkey_is_lkey(void)
+{
+	connect_both();
+	rdma((uintptr_t)remote_memory, remote->lkey, 8);
+}
+
+static void rkey_of_other_pd(void)
+{
+	connect_both();
+	rdma((uintptr_t)remote_memory, ibv_reg_mr(other_pd, remote_memory, LENGTH, ALL)->rkey, 8);
+}
+
+static void rkey_seven_bytes_before(void)
+{
+	connect_both();
+	rdma((uintptr_t)remote_memory - 7, remote->rkey, 8);
+}
+
+static void rkey_deregistered(void)
+{
+	connect_both();
+
+	uint32_t rkey = remote->rkey;
+
+	ibv_dereg_mr(remote);
+	rdma((uintptr_t)remote_memory, rkey, 8);
+}
+
+static void rkey_without_right(void)
+{
+	connect_both();
+	rdma((uintptr_t)remote_memory, ibv_reg_mr(pd, remote_memory, LENGTH, IBV_ACCESS_LOCAL_WRITE)->rkey, 8);
+}
+
+static void qp_without_right(void)
+{
+	with.b_access = IBV_ACCESS_LOCAL_WRITE;
+	connect_both();
+	post(IBV_WR_RDMA_WRITE, 5, sge_of(8), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_REM_INV_REQ_ERR);
+}
+
+static void receive_too_short(void)
+{
+	connect_both();
+	post_receive((struct ibv_sge){ (uintptr_t)remote_memory, 99, remote->lkey });
+	post(IBV_WR_SEND, 5, sge_of(100), 0, 0);
+	ends_with(IBV_WC_REM_INV_REQ_ERR);
+}
+
+static void remote_without_local_write(void)
+{
+	open_device();
+	say("addr", (uintptr_t)memory);
+	must(!ibv_reg_mr(pd, memory, LENGTH, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL, "refused");
+}
+
+static void full(unsigned flags, bool receives)
+{
+	int error = 0;
+
+	with.rnr_retry = 7;
+	connect_both();
+	for (int i = 0; i < 16 && receives; i++)
+		post_receive(receive_sge());
+	for (uint64_t i = 0; i <= with.depth && !error; i++)
+		error = post_wr(IBV_WR_SEND, i, sge_of(8), 0, 0, flags);
+	must(error == ENOMEM, "ENOMEM");
+}
+
+static void full_of_unsignaled(void)
+{
+	full(0, true);
+}
+
+static void full_never_polled(void)
+{
+	full(IBV_SEND_SIGNALED, true);
+}
+
+static void full_too_deep(void)
+{
+	full(IBV_SEND_SIGNALED, false);
+}
+
+static void first_of_many_flushes(void)
+{
+	with.depth = 128;
+	with.rnr_retry = 7;
+	connect_both();
+	post(IBV_WR_SEND, 1, sge_of(8), 0, 0); /* holds up the rest */
+	for (uint64_t i = 0; i < 100; i++)
+		post(IBV_WR_RDMA_WRITE, i + 5, sge_of(8), (uintptr_t)remote_memory, i ? remote->rkey : remote->lkey);
+	post_receive(receive_sge());
+	ends_with(IBV_WC_SUCCESS);
+	ends_with(IBV_WC_REM_ACCESS_ERR);
+	for (int i = 0; i < 99; i++)
+		ends_with(IBV_WC_WR_FLUSH_ERR);
+}
+
+static void many_times(void)
+{
+	open_device();
+	for (int i = 0; i < 1000; i++)
+		must(!ibv_reg_mr(pd, memory, LENGTH, IBV_ACCESS_REMOTE_WRITE), "refused");
+}
+
+static void too_much_inline(void)
+{
+	struct ibv_send_wr *bad;
+	struct ibv_sge sge;
+
+	connect_both();
+	sge = sge_of(1000);
+
+	struct ibv_send_wr wr = { .wr_id = 5, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE };
+
+	must(ibv_post_send(a, &wr, &bad) == EINVAL, "refused");
+}
+
+static void too_many_sges(void)
+{
+	struct ibv_sge sges[20];
+	struct ibv_send_wr wr = { .wr_id = 5, .sg_list = sges, .num_sge = 20, .opcode = IBV_WR_SEND }, *bad;
+
+	connect_both();
+	for (int i = 0; i < 20; i++)
+		sges[i] = sge_of(8);
+	must(ibv_post_send(a, &wr, &bad) == EINVAL, "refused");
+}
+
+static void cq_overflow(void)
+{
+	struct ibv_async_event event;
+
+	with.cqe = 4;
+	connect_both();
+	say("cqe", (uint64_t)cq->cqe);
+	for (int i = 0; i < 16; i++)
+		post_receive(receive_sge());
+	for (uint64_t i = 0; i < 16; i++)
+		post(IBV_WR_SEND, i, sge_of(8), 0, 0);
+	do
+		must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+	while (event.event_type != IBV_EVENT_CQ_ERR);
+}
+
+static void crash(void)
+{
+	struct rlimit no_core = { 0 };
+
+	rnr_never_posted();
+	fflush(stdout);
+	setrlimit(RLIMIT_CORE, &no_core);
+	raise(SIGSEGV);
+}
+
+static void closed_stderr(void)
+{
+	close(STDERR_FILENO);
+	/* A file of the program's own has the number now. */
+	FILE *mine = fopen("mine", "w");
+
+	must(mine && fileno(mine) == STDERR_FILENO, "descriptor 2");
+	rnr_never_posted();
+}
+
+static void mistake_before_fork(void)
+{
+	rnr_never_posted();
+	fflush(stdout);
+
+	pid_t child = fork();
+	int status;
+
+	if (!child)
+		exit(0);
+	must(waitpid(child, &status, 0) == child && !status, "child");
+}
+
+static const struct {
+	const char *name;
+	void (*make)(void);
+} mistakes[] = {
+#define MISTAKE(name) { #name, name }
+	MISTAKE(none),
+	MISTAKE(rnr_never_posted),
+	MISTAKE(rnr_ran_dry),
+	MISTAKE(rnr_posted_too_late),
+	MISTAKE(retry_peer_in_init),
+	MISTAKE(retry_wrong_gid),
+	MISTAKE(retry_wrong_number),
+	MISTAKE(retry_dead_peer),
+	MISTAKE(mtu_mismatch),
+	MISTAKE(lkey_unknown),
+	MISTAKE(lkey_one_byte_out),
+	MISTAKE(lkey_is_rkey),
+	MISTAKE(lkey_of_other_pd),
+	MISTAKE(lkey_deregistered),
+	MISTAKE(rkey_is_lkey),
+	MISTAKE(rkey_of_other_pd),
+	MISTAKE(rkey_seven_bytes_before),
+	MISTAKE(rkey_deregistered),
+	MISTAKE(rkey_without_right),
+	MISTAKE(qp_without_right),
+	MISTAKE(receive_too_short),
+	MISTAKE(remote_without_local_write),
+	MISTAKE(full_of_unsignaled),
+	MISTAKE(full_never_polled),
+	MISTAKE(full_too_deep),
+	MISTAKE(first_of_many_flushes),
+	MISTAKE(many_times),
+	MISTAKE(too_much_inline),
+	MISTAKE(too_many_sges),
+	MISTAKE(cq_overflow),
+	MISTAKE(crash),
+	MISTAKE(closed_stderr),
+	MISTAKE(mistake_before_fork),
+};
+
+int main(int argc, char **argv)
+{
+	for (size_t i = 0; argc == 2 && i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+		if (strcmp(argv[1], mistakes[i].name))
+			continue;
+		mistakes[i].make();
+		return 0;
+	}
+	return 98;
+}

@@ -50,11 +50,11 @@ static int refuse(const struct nic_qp *qp, enum cause_code code, int error, uint
 
 /* There are three ways to get here: completions that were not polled, none because nothing was signaled, or more under way than
  * there is room for. value: how many were executed; count: 1 if one of them has a completion. */
-static int refuse_full(struct nic_qp *qp, uint64_t head, uint64_t wr_id, uint32_t index, uint32_t opcode)
+static int refuse_full(struct nic_qp *qp, uint32_t head, uint64_t wr_id, uint32_t index, uint32_t opcode)
 {
-	uint64_t position = head;
+	uint64_t executed = (uint32_t)qp->sq_exec - head, position = qp->sq_exec - executed;
 
-	while (position < qp->sq_exec && !(qp_swqe(qp, position)->send_flags & IBV_SEND_SIGNALED))
+	while (position != qp->sq_exec && !(qp_swqe(qp, position)->send_flags & IBV_SEND_SIGNALED))
 		position++;
 	cause_record(nic_causes(qp->nic), &(struct cause){ .role = CAUSE_OF_POST,
 							   .code = CAUSE_SQ_FULL,
@@ -64,9 +64,9 @@ static int refuse_full(struct nic_qp *qp, uint64_t head, uint64_t wr_id, uint32_
 							   .wr_index = index,
 							   .opcode = opcode,
 							   .state = qp->state,
-							   .value = qp->sq_exec - head,
+							   .value = executed,
 							   .limit = qp->cap.max_send_wr,
-							   .count = position < qp->sq_exec });
+							   .count = position != qp->sq_exec });
 	return ENOMEM;
 }
 
@@ -82,9 +82,9 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 	if (!opcode_is_supported(qp->type, opcode))
 		return refuse(qp, CAUSE_POST_OPCODE, EINVAL, wr_id, index, opcode, opcode, 0);
 
-	uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_acquire);
+	uint32_t head = atomic_load_explicit(&qp->shared->sent.head, memory_order_acquire);
 
-	if (qp->sq_claimed - head >= qp->cap.max_send_wr)
+	if ((uint32_t)qp->sq_claimed - head >= qp->cap.max_send_wr)
 		return refuse_full(qp, head, wr_id, index, opcode);
 
 	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_claimed);
@@ -198,7 +198,13 @@ static void begin(struct nic_qp *qp)
 
 static void publish(struct nic_qp *qp)
 {
+	struct seg_sent *sent = &qp->shared->sent;
+	uint32_t depth = (uint32_t)qp->sq_claimed - atomic_load_explicit(&sent->head, memory_order_relaxed);
+
 	qp->sq_tail = qp->sq_claimed;
+	atomic_store_explicit(&sent->posted, (uint32_t)qp->sq_tail, memory_order_relaxed);
+	if (depth > atomic_load_explicit(&sent->high, memory_order_relaxed))
+		atomic_store_explicit(&sent->high, depth, memory_order_relaxed);
 	requester_run(qp);
 	nic_unlock(&qp->lock);
 }

@@ -25,8 +25,9 @@
 
 #include "observe/cause.h"
 #include "observe/counters.h"
+#include "observe/story.h"
 
-#define NIC_LAYOUT_VERSION 8
+#define NIC_LAYOUT_VERSION 9
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -356,6 +357,7 @@ struct nic_segment {
 	struct seg_attention qp_attention, cq_attention, srq_attention;
 	struct device_counters counters;
 	struct cause_ring causes;
+	struct story_ring stories;
 	struct seg_file files[NIC_FILES];
 	struct seg_cq cqs[NIC_MAX_CQ];
 	struct seg_srq srqs[NIC_MAX_SRQ];

@@ -24,6 +24,7 @@
 #include "nic/share.h"
 #include "nic/transport.h"
 #include "nic/visit.h"
+#include "observe/witness.h"
 #include "roce/wire.h"
 
 static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* the process's NIC lock */
@@ -128,6 +129,7 @@ static void introduce(struct nic *nic, uint64_t size)
 	hdr->cq_bytes = sizeof(struct nic_cq);
 	hdr->swqe_bytes = sizeof(struct nic_swqe);
 	prctl(PR_GET_NAME, hdr->comm);
+	witness_show(nic->seg_fd);
 }
 
 /* Whoever may not use it would not fail at once, but wait for ever later. 0, or errno. */

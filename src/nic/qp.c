@@ -26,8 +26,32 @@ uint8_t qp_type_code(enum ibv_qp_type type)
 	return (uint8_t)type_code[type];
 }
 
+static void tell(const struct nic_qp *qp, enum story_kind kind)
+{
+	const struct seg_sent *sent = &qp->shared->sent;
+	const struct seg_received *received = &qp->shared->received;
+	const struct seg_qp_events *events = &qp->shared->events;
+	struct story story = { .qpn = qp->qpn,
+			       .kind = (uint16_t)kind,
+			       .state = (uint16_t)qp->state,
+			       .peer_qpn = qp->attr.dest_qp_num,
+			       .type = qp->type };
+
+	if (kind == STORY_DESTROYED) {
+		story.requests = atomic_load(&sent->sends) + atomic_load(&sent->writes) + atomic_load(&sent->reads) +
+				 atomic_load(&sent->atomics);
+		story.bytes = atomic_load(&sent->bytes);
+		story.arrived = (uint32_t)(atomic_load(&received->sends) + atomic_load(&received->writes) +
+					   atomic_load(&received->reads) + atomic_load(&received->atomics));
+		story.flushed = atomic_load(&events->req_cqe_flush_error) + qp->flushed_receives;
+	}
+	story_record(&qp->nic->seg->stories, &story);
+}
+
 void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state)
 {
+	bool is_new = state != qp->state;
+
 	uint64_t word = (uint64_t)qp->generation << 32 | NIC_QP_EXISTS |
 			(uint64_t)qp_type_code(qp->type) << 8 | state;
 	uint64_t old = atomic_load(&qp->shared->state);
@@ -41,6 +65,8 @@ void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state)
 		if (state != IBV_QPS_RESET && state != IBV_QPS_ERR)
 			changed |= old & (NIC_QP_RESP_ERROR | NIC_QP_COMM_EST);
 	} while (!atomic_compare_exchange_weak(&qp->shared->state, &old, changed));
+	if (is_new)
+		tell(qp, STORY_STATE);
 }
 
 /* Of an odd number of cache lines, so that the first ones of all WQEs do not share a few places in the cache. */
@@ -121,6 +147,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	if (qp->srq)
 		atomic_fetch_add(&qp->srq->users, 1);
 	nic_qp_set_state(qp, IBV_QPS_RESET);
+	tell(qp, STORY_CREATED);
 	atomic_store_explicit(&nic->qps.objects[qp->index], qp, memory_order_release);
 	return 0;
 
@@ -236,6 +263,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 		forget_work(qp);
 		if (!visited)
 			give_back_begun(qp, taker);
+		tell(qp, STORY_DESTROYED);
 		fold_counters(qp);
 		table_free(&nic->qps, qp->index);
 	}
@@ -300,6 +328,7 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 	responder_count_error(qp->nic->seg, qp->shared, IBV_WC_WR_FLUSH_ERR);
 	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
 	nic_cq_publish(qp->recv_cq, cq_reference(kind, index, slot, 0), true);
+	qp->flushed_receives++;
 	report_flush(qp->qpn);
 }
 

@@ -101,6 +101,7 @@ struct nic_qp {
 	uint64_t finish_at;  /* UROCE_TIMING: executed, to be completed at this time; 0: not so */
 	bool flush_receives; /* error state: receives wait to be flushed until no visitor is left */
 	uint64_t flush_deadline;
+	uint32_t flushed_receives;
 	bool last_wqe_raised; /* error state, SRQ: IBV_EVENT_QP_LAST_WQE_REACHED was raised */
 	bool established;     /* IBV_EVENT_COMM_EST was raised */
 	bool drain_event;     /* SQD: raise IBV_EVENT_SQ_DRAINED when the WQE at the head is done */

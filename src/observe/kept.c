@@ -45,18 +45,18 @@ static void remove_old(int dir)
 		close(copy);
 }
 
-/* This process's file, to be appended to; -1 if there is none. */
-static int open_own(int dir, bool first)
+/* The process's file, to be appended to; -1 if there is none. */
+static int open_own(int dir, pid_t pid, const char *program, bool first)
 {
-	struct kept_head head = { .magic = KEPT_MAGIC, .size = sizeof(struct cause), .pid = getpid() };
+	struct kept_head head = { .magic = KEPT_MAGIC, .size = sizeof(struct cause), .pid = pid };
 	char name[32];
 	int fd;
 
-	snprintf(name, sizeof(name), PREFIX "%d", getpid());
+	snprintf(name, sizeof(name), PREFIX "%d", pid);
 	if (!first)
 		return openat(dir, name, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
 	remove_old(dir);
-	snprintf(head.program, sizeof(head.program), "%s", program_invocation_short_name);
+	snprintf(head.program, sizeof(head.program), "%s", program);
 	unlinkat(dir, name, 0); /* an earlier process's */
 	fd = openat(dir, name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd >= 0 && write(fd, &head, sizeof(head)) != sizeof(head)) {
@@ -67,15 +67,15 @@ static int open_own(int dir, bool first)
 	return fd;
 }
 
-void kept_add(const char *directory, const struct cause *c)
+void kept_add(const char *directory, pid_t pid, const char *program, const struct cause *c)
 {
-	static pid_t began; /* whose file it is: a forked child makes its own. Under the caller's lock. */
+	static pid_t began; /* whose file it is: a forked child makes its own */
 	int dir = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), fd;
 
 	if (dir < 0)
 		return;
-	fd = open_own(dir, began != getpid());
-	began = getpid();
+	fd = open_own(dir, pid, program, began != pid);
+	began = pid;
 	if (fd >= 0) {
 		if (write(fd, c, sizeof(*c)) < 0) /* a full disk: it is not kept */
 			fd = fd;

@@ -21,8 +21,9 @@ struct kept_head {
 	char program[16];
 };
 
-/* Adds a cause to this process's file, which the first makes (and removes old ones of others). Does not wait for anything. */
-void kept_add(const char *directory, const struct cause *c);
+/* Adds a cause to the file of a process, which the first that is added makes (removing old ones of others). One process at a time
+ * per caller, and one caller at a time. Does not wait for anything. */
+void kept_add(const char *directory, pid_t pid, const char *program, const struct cause *c);
 
 /* The newest file in the directory: its head, and up to max causes. Their number, or -1 with errno (ENOENT: there is none). */
 int kept_read(const char *directory, struct kept_head *head, struct cause *causes, int max);

@@ -267,7 +267,7 @@ static void listen(const struct cause *c)
 		clock_gettime(CLOCK_REALTIME, &now);
 		stamped.time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 		if (*report.kept)
-			kept_add(report.kept, &stamped);
+			kept_add(report.kept, getpid(), program_invocation_short_name, &stamped);
 	}
 	leave(&calm);
 }

@@ -21,6 +21,7 @@ static const struct command {
 	{ .name = "run", .argv0 = "uroce run", .main = cmd_run },
 	{ .name = "lab", .argv0 = "uroce lab", .main = cmd_lab },
 	{ .name = "env", .argv0 = "uroce env", .main = cmd_env },
+	{ .name = "explain", .argv0 = "uroce explain", .main = cmd_explain },
 	{ .name = "info", .argv0 = "uroce info", .main = cmd_info },
 	{ .name = "doctor", .argv0 = "uroce doctor", .main = cmd_doctor },
 };
@@ -32,6 +33,7 @@ static const char doc[] =
 	"  run      start a program that sees the device\n"
 	"  lab      start a command in each of several hosts, and trouble the links between them\n"
 	"  env      print the environment that makes programs see the device\n"
+	"  explain  say why programs fail, and what codes and statuses mean\n"
 	"  info     show devices, GIDs, limits, and the processes that use them\n"
 	"  doctor   say what of this machine limits uroce, and what to do\n"
 	"\n"

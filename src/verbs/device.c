@@ -27,6 +27,7 @@
 #include "nic/timing.h"
 #include "nic/transport.h"
 #include "observe/report.h"
+#include "observe/runtime.h"
 #include "roce/port.h"
 
 EXPORT(get_device_list, 1.1);
@@ -158,12 +159,15 @@ static int refresh(struct verbs_device *device)
 static void start_report(const char *setting)
 {
 	char path[PATH_MAX] = "", *slash;
+	int kept = runtime_open();
 	Dl_info library;
 
 	if (dladdr(&devices, &library) && library.dli_fname && realpath(library.dli_fname, path) &&
 	    (slash = strrchr(path, '/')) && slash - path < PATH_MAX - 8)
 		strcpy(slash, "/locale");
-	report_start(setting, path, sysfs_directory());
+	report_start(setting, path, kept < 0 ? NULL : runtime_directory());
+	if (kept >= 0)
+		close(kept);
 }
 
 static int make_devices(void)

@@ -25,25 +25,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "observe/runtime.h"
+
 #define BOARD_ID "uroce"
 
 /* Called for each file, path relative to the device's directory. An empty text makes a directory. */
 typedef void emit_file(void *arg, const char *path, const char *text);
-
-static const char *runtime_directory(void)
-{
-	static char path[PATH_MAX];
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	const char *setting = getenv("UROCE_RUNTIME_DIR");
-
-	if (setting && *setting == '/')
-		return setting;
-	pthread_mutex_lock(&lock);
-	if (!*path)
-		snprintf(path, sizeof(path), "/dev/shm/uroce-%u", geteuid());
-	pthread_mutex_unlock(&lock);
-	return path;
-}
 
 static void format_guid(char *text, size_t size, __be64 guid)
 {
@@ -178,36 +165,6 @@ static void remove_tree(int dir, const char *path)
 }
 
 /* The directory, when it is one, is ours and nobody else's; -1 otherwise. */
-static int open_runtime_directory(void)
-{
-	const char *path = runtime_directory();
-	bool made = !mkdir(path, 0700);
-	struct stat stat;
-	int fd;
-
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	if (fstat(fd, &stat) || stat.st_uid != geteuid() || stat.st_mode & 077) {
-		/* Of a user that is none: a filter may refuse even to tell who we are. */
-		if (made)
-			rmdir(path);
-		close(fd);
-		return -1;
-	}
-	return fd;
-}
-
-const char *sysfs_directory(void)
-{
-	int fd = open_runtime_directory();
-
-	if (fd < 0)
-		return NULL;
-	close(fd);
-	return runtime_directory();
-}
-
 /* Writes devices/target unless it is there. */
 static bool write_device(int root, const struct verbs_device *device, const char *target)
 {
@@ -258,7 +215,7 @@ void sysfs_render(const struct verbs_device *device)
 {
 	uint64_t value = 0xcbf29ce484222325;
 	char target[96], link[PATH_MAX], content[PATH_MAX], old[PATH_MAX], ignored[PATH_MAX];
-	int root = open_runtime_directory();
+	int root = runtime_open();
 
 	if (root < 0)
 		return;

@@ -254,8 +254,6 @@ uint64_t qp_ex_operations(enum ibv_qp_type type, const struct nic_limits *limits
 /* sysfs.c: the tree of files that programs read beside the verbs. */
 void sysfs_name_paths(struct verbs_device *device);
 void sysfs_render(const struct verbs_device *device);
-/* The user's runtime directory, made if it was not there; NULL if it cannot be, or is not this user's alone. */
-const char *sysfs_directory(void);
 
 /* device.c: the devices of this process; NULL with errno when the settings are wrong. fresh: read the host's addresses
  * again for those that no context holds. */

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * uroce explain: its parts. Its words are in the language of the environment (po/).
+ */
+#ifndef UROCE_TOOLS_EXPLAIN_H
+#define UROCE_TOOLS_EXPLAIN_H
+
+#include <libintl.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "observe/explain.h"
+
+#define _(text) gettext(text)
+
+/* explain_query.c: documents what a log shows. False if it is understood as nothing. */
+bool explain_query(const char *text);
+
+/* explain_run.c: runs a program and tells its causes and the story of its queue pairs. Returns the exit status. */
+int explain_run(const char *name, char **argv);
+
+/* What happened and what to do, indented. Kinds of causes are told once, with their number. */
+struct told {
+	const struct cause *cause; /* the first of its kind */
+	uint64_t count;
+};
+void explain_tell(FILE *to, const struct told *told);
+
+#endif

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Running a program to tell about it. We stay its parent and witness: every process that opens a device gives us a descriptor of its
+ * segment (observe/witness.h), so that what is in it can be told when it has ended, however it ended.
+ *
+ * The program is in our process group, so that the terminal's signals reach it as they would without us; others are passed on.
+ */
+#include "tools/explain.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "nic/layout.h"
+#include "observe/kept.h"
+#include "observe/runtime.h"
+#include "observe/witness.h"
+#include "tools/tools.h"
+
+#define SEGMENTS 256
+#define LIVES	 64 /* queue pairs of a process that are told of */
+
+/* ---- What a segment holds ---- */
+
+static const struct nic_segment *map(int fd, uint64_t *size)
+{
+	struct stat status;
+	int seals = fcntl(fd, F_GET_SEALS);
+	const struct nic_segment *seg;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) || (uint64_t)status.st_size < offsetof(struct nic_segment, arena))
+		return NULL;
+	*size = offsetof(struct nic_segment, arena);
+	seg = mmap(NULL, *size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (seg == MAP_FAILED)
+		return NULL;
+	if (seg->hdr.magic == NIC_MAGIC && seg->hdr.version == NIC_LAYOUT_VERSION)
+		return seg;
+	munmap((void *)seg, *size);
+	return NULL;
+}
+
+/* Copies the records of a ring, the oldest first, that are whole. Both kinds begin with seq. */
+static unsigned copy_records(const void *slots, size_t size, uint64_t count, uint64_t next, void *to)
+{
+	unsigned copied = 0;
+
+	for (uint64_t position = next > count ? next - count : 0; position < next; position++) {
+		const char *from = (const char *)slots + position % count * size;
+		const _Atomic uint64_t *seq = (const _Atomic uint64_t *)from;
+
+		if (atomic_load_explicit(seq, memory_order_acquire) != position + 1)
+			continue;
+		memcpy((char *)to + copied * size, from, size);
+		/* A load whose value is not wanted orders the copy before the next look. */
+		atomic_thread_fence(memory_order_acquire);
+		if (atomic_load_explicit(seq, memory_order_relaxed) == position + 1)
+			copied++;
+	}
+	return copied;
+}
+
+/* ---- Causes ---- */
+
+static unsigned sort_out(const struct cause *causes, unsigned count, struct told *told)
+{
+	unsigned kinds = 0, i;
+
+	for (unsigned c = 0; c < count; c++) {
+		for (i = 0; i < kinds; i++)
+			if (told[i].cause->code == causes[c].code && told[i].cause->qpn == causes[c].qpn)
+				break;
+		if (i == kinds)
+			told[kinds++] = (struct told){ .cause = &causes[c] };
+		told[i].count++;
+	}
+	return kinds;
+}
+
+static void keep(const struct nic_segment *seg, const struct told *told, unsigned kinds)
+{
+	int dir = runtime_open();
+
+	for (unsigned i = 0; dir >= 0 && i < kinds; i++)
+		kept_add(runtime_directory(), (pid_t)seg->hdr.pid, seg->hdr.comm, told[i].cause);
+	if (dir >= 0)
+		close(dir);
+}
+
+static void tell_causes(const struct nic_segment *seg)
+{
+	struct cause *causes = calloc(NIC_CAUSES, sizeof(*causes));
+	struct told *told = calloc(NIC_CAUSES, sizeof(*told));
+	uint64_t next = atomic_load(&seg->causes.next);
+	unsigned count, kinds;
+
+	if (!causes || !told)
+		goto out;
+	count = copy_records(seg->causes.slots, sizeof(*causes), NIC_CAUSES, next, causes);
+	kinds = sort_out(causes, count, told);
+	if (!kinds)
+		fprintf(stderr, _("%.16s (process %u): nothing failed.\n"), seg->hdr.comm, seg->hdr.pid);
+	else
+		fprintf(stderr, _("%.16s (process %u): this failed:\n"), seg->hdr.comm, seg->hdr.pid);
+	for (unsigned i = 0; i < kinds; i++)
+		explain_tell(stderr, &told[i]);
+	if (next > count)
+		fprintf(stderr, _("  %llu older causes are not known any more.\n"), (unsigned long long)(next - count));
+	keep(seg, told, kinds);
+out:
+	free(causes);
+	free(told);
+}
+
+/* ---- Stories ---- */
+
+static const char *type_name(uint32_t type)
+{
+	return type == IBV_QPT_RC ? "RC" : type == IBV_QPT_UC ? "UC" : type == IBV_QPT_UD ? "UD" : "?";
+}
+
+/* Numbers of a queue pair that was not destroyed. */
+static struct story count_living(const struct nic_segment *seg, uint32_t qpn)
+{
+	uint32_t count = atomic_load(&seg->hdr.slot_count);
+	struct story story = { 0 };
+
+	for (uint32_t i = 0; i < count && i < NIC_OWN_SLOTS; i++) {
+		if (atomic_load(&seg->hdr.slots[i]) != qpn >> NIC_QPN_INDEX_BITS)
+			continue;
+		const struct seg_qp *qp = &seg->qps[(i << NIC_QPN_INDEX_BITS) | (qpn & ((1u << NIC_QPN_INDEX_BITS) - 1))];
+
+		story.requests = atomic_load(&qp->sent.sends) + atomic_load(&qp->sent.writes) + atomic_load(&qp->sent.reads) +
+				 atomic_load(&qp->sent.atomics);
+		story.bytes = atomic_load(&qp->sent.bytes);
+		story.arrived = (uint32_t)(atomic_load(&qp->received.sends) + atomic_load(&qp->received.writes) +
+					   atomic_load(&qp->received.reads) + atomic_load(&qp->received.atomics));
+		story.flushed = atomic_load(&qp->events.req_cqe_flush_error);
+	}
+	return story;
+}
+
+static void tell_counts(const struct story *s)
+{
+	fprintf(stderr, "    ");
+	fprintf(stderr, _("%llu requests carried out (%llu bytes), %u of the peer arrived, %u flushed"), (unsigned long long)s->requests,
+		(unsigned long long)s->bytes, s->arrived, s->flushed);
+	fprintf(stderr, "\n");
+}
+
+/* From a queue pair's creation to its end, or that of the records. */
+static void tell_life(const struct nic_segment *seg, const struct story *stories, unsigned first, unsigned count)
+{
+	const struct story *s = &stories[first];
+	uint32_t qpn = s->qpn;
+	uint64_t began = s->time;
+
+	fprintf(stderr, "  QP 0x%x (%s): ", qpn, type_name(s->type));
+	fprintf(stderr, _("created"));
+	for (unsigned i = first + 1; i < count; i++) {
+		s = &stories[i];
+		if (s->qpn != qpn)
+			continue;
+		if (s->kind == STORY_CREATED)
+			break;
+		fprintf(stderr, ", %s +%.3f ms", s->kind == STORY_DESTROYED ? _("destroyed") : explain_state(s->state),
+			(double)(int64_t)(s->time - began) / 1e6);
+		if (s->kind == STORY_STATE && s->state == IBV_QPS_RTR && s->peer_qpn)
+			fprintf(stderr, " (-> QP 0x%x)", s->peer_qpn);
+		if (s->kind == STORY_DESTROYED) {
+			fprintf(stderr, "\n");
+			tell_counts(s);
+			return;
+		}
+	}
+	fprintf(stderr, ", %s\n", _("not destroyed"));
+
+	struct story living = count_living(seg, qpn);
+
+	tell_counts(&living);
+}
+
+static void tell_stories(const struct nic_segment *seg)
+{
+	size_t records = sizeof(seg->stories.records) / sizeof(seg->stories.records[0]);
+	struct story *stories = calloc(records, sizeof(*stories));
+	unsigned lives = 0, count;
+
+	if (!stories)
+		return;
+	count = copy_records(seg->stories.records, sizeof(*stories), records, atomic_load(&seg->stories.next), stories);
+	for (unsigned i = 0; i < count; i++)
+		if (stories[i].kind == STORY_CREATED && ++lives <= LIVES)
+			tell_life(seg, stories, i, count);
+	if (lives > LIVES)
+		fprintf(stderr, _("  and %u more queue pairs\n"), lives - LIVES);
+	free(stories);
+}
+
+static void tell(int fd)
+{
+	uint64_t size;
+	const struct nic_segment *seg = map(fd, &size);
+
+	if (!seg) {
+		fprintf(stderr, "%s\n", _("A process used another version of uroce: its causes cannot be told."));
+		return;
+	}
+	tell_causes(seg);
+	tell_stories(seg);
+	munmap((void *)seg, size);
+}
+
+/* ---- Running ---- */
+
+static struct {
+	int fds[SEGMENTS];
+	unsigned count, missed;
+} segments;
+
+static void collect(int witness)
+{
+	int fd;
+
+	while ((fd = witness_next(witness)) >= 0) {
+		if (segments.count < SEGMENTS) {
+			segments.fds[segments.count++] = fd;
+		} else {
+			segments.missed++;
+			close(fd);
+		}
+	}
+}
+
+/* The terminal sends its own to the whole group. */
+static void pass_on(int signals, pid_t child)
+{
+	struct signalfd_siginfo info;
+
+	if (read(signals, &info, sizeof(info)) != sizeof(info))
+		return;
+	if ((info.ssi_signo == SIGINT || info.ssi_signo == SIGQUIT || info.ssi_signo == SIGHUP) && info.ssi_code == SI_KERNEL)
+		return;
+	kill(child, (int)info.ssi_signo);
+}
+
+/* Until the child has ended; its status. */
+static int attend(pid_t child, int witness, int signals)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, child, 0), status = 0;
+	struct pollfd fds[] = { { .fd = witness, .events = POLLIN }, { .fd = signals, .events = POLLIN }, { .fd = pidfd, .events = POLLIN } };
+
+	/* Without pidfds (before Linux 5.3) we look ten times a second. */
+	while (waitpid(child, &status, WNOHANG) != child) {
+		if (poll(fds, 3, pidfd < 0 ? 100 : -1) < 0 && errno != EINTR)
+			break;
+		collect(witness);
+		if (fds[1].revents)
+			pass_on(signals, child);
+	}
+	collect(witness);
+	if (pidfd >= 0)
+		close(pidfd);
+	return status;
+}
+
+/* Ends as the program did. */
+static int end_as(int status)
+{
+	sigset_t one;
+
+	if (!WIFSIGNALED(status))
+		return WEXITSTATUS(status);
+	prctl(PR_SET_DUMPABLE, 0); /* it has left its core, if any */
+	sigemptyset(&one);
+	sigaddset(&one, WTERMSIG(status));
+	signal(WTERMSIG(status), SIG_DFL);
+	fflush(NULL);
+	sigprocmask(SIG_UNBLOCK, &one, NULL);
+	raise(WTERMSIG(status));
+	return 128 + WTERMSIG(status);
+}
+
+int explain_run(const char *name, char **argv)
+{
+	static const int passed[] = { SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2 };
+	char address[64];
+	int witness = witness_open(address), signals, status;
+	sigset_t set, old;
+	pid_t child;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+		sigaddset(&set, passed[i]);
+	sigprocmask(SIG_BLOCK, &set, &old);
+	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (witness < 0 || signals < 0 || setenv(WITNESS_VARIABLE, address, 1) || setenv("UROCE_EXPLAIN", "off", 0)) {
+		complain(name, "%s", strerror(errno));
+		return 125;
+	}
+	child = fork();
+	if (child < 0) {
+		complain(name, "%s", strerror(errno));
+		return 125;
+	}
+	if (!child) {
+		sigprocmask(SIG_SETMASK, &old, NULL);
+		exit(run_program(name, argv, false));
+	}
+	status = attend(child, witness, signals);
+	for (unsigned i = 0; i < segments.count; i++)
+		tell(segments.fds[i]);
+	if (segments.missed)
+		fprintf(stderr, _("%u more processes opened a device, and are not told of.\n"), segments.missed);
+	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < 125)
+		fprintf(stderr, _("%s: no device of uroce was opened.\n"), argv[0]);
+	return end_as(status);
+}

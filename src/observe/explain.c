@@ -552,8 +552,6 @@ size_t explain_what(const struct cause *c, char *to, size_t size)
 
 	expand(&text, &head, c);
 	expand(&text, &what, c);
-	if (i == ROWS)
-		add_bytes(&text, ".", 1);
 	if (text.length >= size)
 		text.length = size - 1;
 	to[text.length] = '\0';

@@ -86,7 +86,7 @@ TEXT(RECEIVE_BAD_SGE, MESSAGE, S(REM_OP_ERR) | S(LOC_PROT_ERR), 0, 0,
 TEXT(RESPONDER_DEPTH, MESSAGE, S(REM_INV_REQ_ERR), 0, 0,
      N_("it is READ or atomic number {value} under way, and max_dest_rd_atomic of the other end is {limit:zero}."),
      N_("Set max_rd_atomic here no higher than max_dest_rd_atomic there."))
-TEXT(MTU_MISMATCH, MESSAGE, S(REM_INV_REQ_ERR) | S(BAD_RESP_ERR) | S(RETRY_EXC_ERR), 0, 0,
+TEXT(MTU_MISMATCH, MESSAGE, S(REM_INV_REQ_ERR) | S(BAD_RESP_ERR), 0, 0,
      N_("the packets do not have the size that the path MTU says: {value:bytes} at one end, {limit:bytes} at the other[, in a message "
 	"of {length:bytes}]."),
      N_("Set the same path_mtu at both ends. Messages that fit into one packet of either get through, so that only longer ones fail."))
@@ -134,7 +134,7 @@ TEXT(PEER_QP_STATE, REQUEST, S(RETRY_EXC_ERR), 0, 0,
      N_("Bring the other end to RTR before this one sends: exchange a message of your own after both are there. If it was there, look "
 	"for the error that took it to ERR."))
 TEXT(PEER_QP_UNKNOWN, REQUEST, S(RETRY_EXC_ERR), 0, 0,
-     N_("the process at the other end[, {peer_pid},] has no QP {peer_qpn}[ any more]; {tries}."),
+     N_("the process at the other end[, {peer_pid},] has no QP {peer_qpn}; {tries}."),
      N_("Compare dest_qp_num with the qp_num of the other end, and do not destroy that queue pair while this one sends."))
 TEXT(PEER_NOT_CONNECTED, REQUEST, S(RETRY_EXC_ERR), 0, 0,
      N_("QP {peer_qpn} of the other end[, process {peer_pid},] is connected to another queue pair than {qpn}; {tries}."),

@@ -26,7 +26,7 @@ static void document(uint32_t code)
 {
 	const struct explain_row *row = explain_row(code);
 
-	printf("  %s (%u): %s.\n", cause_name(code), code, explain_short(code));
+	printf("  %s (%u): %s\n", cause_name(code), code, explain_short(code));
 	if (row && *explain_todo(code))
 		print_todo(code);
 }

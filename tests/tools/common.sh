@@ -5,7 +5,7 @@
 # build tree, $HERE where the programs of these tests are. The last line of a script is: run_case "$@"
 
 set -eu
-unset LD_LIBRARY_PATH LD_PRELOAD UROCE_DEVICES UROCE_MEMORY UROCE_PROFILE UROCE_RUNTIME_DIR UROCE_TIMING
+unset LD_LIBRARY_PATH LD_PRELOAD UROCE_DEVICES UROCE_EXPLAIN UROCE_MEMORY UROCE_PROFILE UROCE_RUNTIME_DIR UROCE_TIMING
 uroce=$BUILD/bin/uroce
 library=$(realpath "$BUILD/lib")/libibverbs.so.1
 
@@ -59,6 +59,8 @@ wrong_settings() {
 		UROCE_PROFILE=no-such-card no profile 'no-such-card'; .*connectx-3, connectx-5, connectx-6, e810, rxe$
 		UROCE_TIMING=early no timing 'early'; it is 'late' or 'random:SEED'
 		UROCE_TIMING=random:-1 no timing 'random:-1'; it is 'late' or 'random:SEED'
+		UROCE_EXPLAIN=/nowhere/causes the file '/nowhere/causes' cannot be appended to: .*; it is 'stderr', 'line', 'off' or a file
+		UROCE_EXPLAIN=/tmp the file '/tmp' cannot be appended to
 		UROCE_MEMORY=shared no way 'shared' of reaching memory; it is 'mapped', 'cma' or 'assist'
 		UROCE_DEVICES=a,b/c '.*b/c' is no device's name, .*; it is NAME or NAME:INTERFACE+INTERFACE
 		UROCE_DEVICES=a, '' is no device's name, .*; it is NAME or NAME:INTERFACE+INTERFACE

@@ -1,0 +1,249 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# What uroce says of failures. $HERE/mistakes makes a mistake and prints its own numbers.
+. "$(dirname "$0")/../tools/common.sh"
+
+table=$(realpath "$(dirname "$0")")/mistakes.table
+english="env LC_ALL=C.UTF-8 LANGUAGE=en"
+chinese="env LC_ALL=C.UTF-8 LANGUAGE=zh_CN"
+
+# field NUMBER MISTAKE: of its line in the table.
+field() {
+	sed -n "s/^$2 | //p" "$table" | awk -F ' [|] ' "{ print \$$(($1 - 1)) }"
+}
+
+# fill PATTERN: puts the program's numbers, from out, into it.
+fill() {
+	pattern=$1
+	while IFS='=' read -r name value; do
+		pattern=$(printf '%s\n' "$pattern" | sed "s/{$name}/$value/g")
+	done <out
+	printf '%s\n' "$pattern"
+}
+
+# says CODE PATTERN FILE: a paragraph of this code has it in its sentence.
+says() {
+	grep -A 1 ", $1 (\|: $1 (" "$3" | grep -Eq -- "$2" || fail "no $1 with '$2' in: $(cat "$3")"
+}
+
+# The sentence names the true cause and the program's own numbers, in both languages; it happened once.
+mistake_is_told() {
+	code=$(field 2 "$1")
+	[ "$code" ] || fail "$1 is not in the table"
+	UROCE_EXPLAIN=stderr
+	export UROCE_EXPLAIN
+	status 0 $english "$uroce" run -- "$HERE/mistakes" "$1"
+	says "$code" "$(fill "$(field 3 "$1")")" err
+	grep -q 'What to do: ' err || fail "no remedy in: $(cat err)"
+	status 0 $chinese "$uroce" run -- "$HERE/mistakes" "$1"
+	says "$code" "$(fill "$(field 4 "$1")")" err
+	grep -q '怎么办：' err || fail "no remedy in: $(cat err)"
+}
+
+same_status_has_different_sentences() {
+	for group in "lkey_unknown lkey_one_byte_out lkey_is_rkey lkey_of_other_pd lkey_deregistered" \
+		"rkey_is_lkey rkey_of_other_pd rkey_seven_bytes_before rkey_deregistered rkey_without_right" \
+		"retry_peer_in_init retry_wrong_gid retry_wrong_number retry_dead_peer" \
+		"rnr_never_posted rnr_ran_dry" \
+		"full_of_unsignaled full_never_polled full_too_deep" \
+		"mtu_mismatch qp_without_right receive_too_short"; do
+		: >sentences
+		for mistake in $group; do
+			status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" "$mistake"
+			# Without its numbers, of which some differ from run to run.
+			grep -v PEER_REPORTED err | grep -A 1 '(cause' | grep '^  QP.*index' | head -n 1 |
+				sed 's/0x[0-9a-f]*//g; s/[0-9]*//g' >>sentences
+		done
+		same "different sentences of $group" "$(echo "$group" | wc -w)" "$(sort -u sentences | wc -l)"
+	done
+}
+
+program_without_mistake_is_told_nothing_of() {
+	for way in stderr line "$PWD/causes"; do
+		status 0 "$uroce" run -e "$way" -- "$HERE/mistakes" none
+		[ -s err ] && fail "$way: said $(cat err)"
+	done
+	[ -s causes ] && fail "wrote $(cat causes)"
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" none
+	grep -q 'nothing failed' err || fail "said $(cat err)"
+	grep -q '(cause' err && fail "said $(cat err)"
+	:
+}
+
+flushes_are_counted_under_their_cause() {
+	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" first_of_many_flushes
+	same "paragraphs of FLUSHED" 0 "$(grep -c FLUSHED err)"
+	grep -A 1 RKEY_IS_LKEY err | grep -q 'After it 99 work requests were flushed' || fail "said $(cat err)"
+}
+
+what_repeats_is_summed_up() {
+	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" many_times
+	same "sentences" 1 "$(grep -c 'do not go together' err)"
+	grep -q 'happened 1000 times in all' err || fail "said $(cat err)"
+}
+
+file_is_appended_to() {
+	echo before >causes
+	status 0 "$uroce" run -e causes -- "$HERE/mistakes" rnr_never_posted
+	[ -s err ] && fail "said $(cat err)"
+	status 0 "$uroce" run -e causes -- sh -c "cd / && exec '$HERE/mistakes' rnr_ran_dry"
+	same "first line" before "$(head -n 1 causes)"
+	same "causes" 2 "$(grep -c 'RNR (cause 34)' causes)"
+}
+
+run_ends_with_one_line() {
+	status 0 $english "$uroce" run -- "$HERE/mistakes" many_times
+	same "lines" 1 "$(wc -l <err)"
+	grep -q '1000 causes of failure .*IBV_ACCESS_REMOTE_WRITE.*uroce explain' err || fail "said $(cat err)"
+	status 0 "$uroce" run -e off -- "$HERE/mistakes" many_times
+	[ -s err ] && fail "said $(cat err)"
+	UROCE_EXPLAIN=off status 0 "$uroce" run -- "$HERE/mistakes" many_times
+	[ -s err ] && fail "said $(cat err)"
+	:
+}
+
+nothing_is_said_unasked() {
+	LD_LIBRARY_PATH=$BUILD/lib status 0 "$HERE/mistakes" rnr_never_posted
+	[ -s err ] && fail "said $(cat err)"
+	:
+}
+
+full_disk_does_not_matter() {
+	[ -c /dev/full ] || skip "no /dev/full here"
+	"$uroce" run -e stderr -- "$HERE/mistakes" rnr_never_posted >out 2>/dev/full || fail "status $?"
+	status 0 "$uroce" run -e /dev/full -- "$HERE/mistakes" rnr_never_posted
+	# A limit that would be a signal.
+	status 0 sh -c "ulimit -f 0; '$uroce' run -e stderr -- '$HERE/mistakes' many_times 2>/dev/null || exit 0"
+}
+
+closed_stderr_does_not_matter() {
+	"$uroce" run -e stderr -- "$HERE/mistakes" rnr_never_posted >out 2>&- || fail "status $?"
+	# Its number is another file's by then.
+	for way in stderr line; do
+		status 0 "$uroce" run -e $way -- "$HERE/mistakes" closed_stderr
+		[ -s mine ] && fail "wrote into the program's file: $(cat mine)"
+	done
+	:
+}
+
+pipe_that_nobody_reads_does_not_matter() {
+	# Its reader is gone.
+	{ "$uroce" run -e stderr -- "$HERE/mistakes" rnr_never_posted 2>&1 >out; echo $? >found; } | true
+	same "status without a reader" 0 "$(cat found)"
+	# Its reader sleeps, and it is full.
+	mkfifo pipe
+	sleep 60 <pipe &
+	sleeper=$!
+	timeout 30 sh -c "exec 2>pipe; head -c 65536 /dev/zero >&2; '$uroce' run -e stderr -- '$HERE/mistakes' rnr_never_posted >out" ||
+		fail "status $? with a full pipe"
+	kill $sleeper
+}
+
+forked_child_says_nothing_again() {
+	status 0 $english "$uroce" run -- "$HERE/mistakes" mistake_before_fork
+	same "lines" 1 "$(wc -l <err)"
+	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" mistake_before_fork
+	same "causes" 1 "$(grep -c '(cause' err)"
+}
+
+status_and_signal_are_the_programs() {
+	status 139 "$uroce" run -- sh -c "exec '$HERE/mistakes' crash"
+	status 139 "$uroce" explain -- "$HERE/mistakes" crash
+	status 98 "$uroce" explain -- "$HERE/mistakes"
+	status 127 "$uroce" explain -- no-such-program
+	"$uroce" explain -- sleep 60 2>err &
+	child=$!
+	until grep -qx sleep /proc/[0-9]*/task/$child/children 2>/dev/null || [ "$(cat /proc/$child/task/$child/children)" ]; do :; done
+	grandchild=$(cat /proc/$child/task/$child/children)
+	until [ "$(cat /proc/${grandchild% }/comm)" = sleep ]; do :; done
+	kill -TERM $child
+	found=0
+	wait $child || found=$?
+	same "status after SIGTERM from outside" 143 $found
+}
+
+explain_tells_causes_and_stories() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" first_of_many_flushes
+	says RKEY_IS_LKEY "$(fill 'QP {a}, IBV_WR_RDMA_WRITE with wr_id 5 .*which is the lkey of')" err
+	grep -Eq "$(fill 'QP {a} \(RC\): created, INIT \+[0-9.]+ ms, RTR \+[0-9.]+ ms \(-> QP {b}\), RTS .*, ERR .*, not destroyed')" err ||
+		fail "no story in: $(cat err)"
+	grep -q 'requests carried out: 1 (8 bytes).*flushed: 99' err || fail "no counts in: $(cat err)"
+	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" first_of_many_flushes
+	grep -q '被冲刷：99' err || fail "no counts in: $(cat err)"
+	# All processes that it starts.
+	status 0 $english "$uroce" explain -- sh -c "'$HERE/mistakes' none; '$HERE/mistakes' rnr_never_posted"
+	same "processes" 2 "$(grep -c '^mistakes (process' err)"
+}
+
+crashed_program_leaves_its_causes() {
+	mkdir -m 700 runtime
+	UROCE_RUNTIME_DIR=$PWD/runtime
+	export UROCE_RUNTIME_DIR
+	refused 1 'nothing is left behind' $english "$uroce" explain --last
+	for how in run explain; do
+		rm -f runtime/last-*
+		status 139 "$uroce" $how -- "$HERE/mistakes" crash
+		status 0 $english "$uroce" explain --last
+		says RNR 'never posted one' out
+		grep -q '^mistakes (process' out || fail "whose: $(cat out)"
+	done
+	# The newest is told.
+	status 0 "$uroce" run -- "$HERE/mistakes" lkey_is_rkey
+	status 0 $english "$uroce" explain --last
+	says LKEY_IS_RKEY 'which is the rkey of' out
+}
+
+codes_are_documented() {
+	for query in 34 RNR cause_rnr 0x22 'vendor_err 34'; do
+		status 0 $english "$uroce" explain $query
+		grep -q 'RNR (34): no receive request was posted' out || fail "$query: $(cat out)"
+		grep -q 'What to do: Post receives' out || fail "$query: $(cat out)"
+	done
+	status 0 $chinese "$uroce" explain RNR
+	grep -q '怎么办：' out || fail "$(cat out)"
+}
+
+what_logs_show_is_understood() {
+	for query in IBV_WC_RETRY_EXC_ERR retry_exc_err 12 'status 12' 'transport retry counter exceeded' \
+		'Failed status transport retry counter exceeded (12) for wr_id 2'; do
+		status 0 $english "$uroce" explain $query
+		for code in PEER_ABSENT PEER_GID PEER_QP_STATE PEER_DIED NO_ANSWER WIRE_MTU; do
+			grep -q "$code (" out || fail "$query: no $code in $(cat out)"
+		done
+	done
+	for query in 'ibv_post_send: 12' 'ibv_post_send: -12' 'ibv_post_send: Cannot allocate memory' 'ibv_post_send ENOMEM'; do
+		status 0 $english "$uroce" explain $query
+		same "causes of $query" 1 "$(grep -c '^  [A-Z_]* (' out)"
+		grep -q 'SQ_FULL' out || fail "$query: $(cat out)"
+	done
+	status 0 $english "$uroce" explain ibv_modify_qp: Invalid argument
+	grep -q MODIFY_TRANSITION out || fail "$(cat out)"
+	grep -q POST_INLINE out && fail "$(cat out)"
+	status 0 $english "$uroce" explain RDMA_CM_EVENT_REJECTED, status 28
+	grep -q rdma_reject out || fail "$(cat out)"
+	status 0 $english "$uroce" explain reject 8
+	grep -q 'nobody listens' out || fail "$(cat out)"
+	refused 1 "is no cause" $english "$uroce" explain no such thing
+	refused 1 "is no cause" $english "$uroce" explain 55555
+}
+
+# Causes without a text are told too; those with one have a translation.
+every_cause_can_be_explained() {
+	sed -n 's/^CAUSE(\([A-Z_]*\), \([0-9]*\),.*/\1 \2/p' "$SOURCE/src/observe/cause_codes.h" >codes
+	[ -s codes ] || fail "no codes"
+	while read -r name number; do
+		status 0 $english "$uroce" explain "$name"
+		grep -q "$name ($number): " out || fail "$name: $(cat out)"
+	done <codes
+}
+
+
+run_case_with() {
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	trap 'exit 1' INT TERM
+	cd "$work"
+	"$@"
+}
+run_case_with "$@"

@@ -16,9 +16,10 @@ field() {
 # fill PATTERN: puts the program's numbers, from out, into it.
 fill() {
 	pattern=$1
+	grep -v vendor_err out >numbers
 	while IFS='=' read -r name value; do
 		pattern=$(printf '%s\n' "$pattern" | sed "s/{$name}/$value/g")
-	done <out
+	done <numbers
 	printf '%s\n' "$pattern"
 }
 

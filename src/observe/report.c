@@ -290,6 +290,15 @@ void report_flush(uint32_t qpn)
 
 /* ---- Life ---- */
 
+/* What stderr is when the program begins; it may be another file's number before a device is opened. */
+static struct stat stderr_at_load;
+
+__attribute__((constructor)) static void look_at_stderr(void)
+{
+	if (fstat(STDERR_FILENO, &stderr_at_load)) /* closed already: no file has such a number */
+		memset(&stderr_at_load, 0xff, sizeof(stderr_at_load));
+}
+
 bool report_parse(const char *setting, enum report_way *way)
 {
 	int fd;
@@ -329,11 +338,12 @@ static void start(const char *setting, enum report_way way, const char *catalogu
 			report.fd = low;
 		else
 			close(low);
+		if (report.fd >= 0)
+			fstat(report.fd, &report.file);
 	} else {
 		report.fd = STDERR_FILENO;
+		report.file = stderr_at_load;
 	}
-	if (report.fd >= 0 && fstat(report.fd, &report.file)) /* closed already */
-		report.fd = -1;
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 	atomic_store_explicit(&cause_listener, listen, memory_order_release);
 }

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <net/if.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -255,12 +256,25 @@ bool settings_name_absent_interfaces(struct settings_fault *fault)
 	return true;
 }
 
+/* Programs may be started in other directories. */
+static void make_file_absolute(void)
+{
+	const char *explain = getenv("UROCE_EXPLAIN");
+	char path[PATH_MAX];
+	enum report_way way;
+
+	if (report_parse(explain, &way) && way == REPORT_FILE && *explain != '/' && realpath(explain, path))
+		setenv("UROCE_EXPLAIN", path, 1);
+}
+
 bool settings_check(const char *name)
 {
 	struct settings_fault fault;
 
-	if (!settings_are_wrong(&fault))
+	if (!settings_are_wrong(&fault)) {
+		make_file_absolute();
 		return true;
+	}
 	complain(name, "%s; %s", fault.what, fault.remedy);
 	return false;
 }

@@ -56,7 +56,7 @@ same_status_has_different_sentences() {
 			grep -v PEER_REPORTED err | grep -A 1 '(cause' | grep '^  QP.*index' | head -n 1 |
 				sed 's/0x[0-9a-f]*//g; s/[0-9]*//g' >>sentences
 		done
-		same "different sentences of $group" "$(echo "$group" | wc -w)" "$(sort -u sentences | wc -l)"
+		[ "$(sort -u sentences | wc -l)" = "$(echo "$group" | wc -w)" ] || fail "of $group some are told alike: $(cat sentences)"
 	done
 }
 
@@ -214,7 +214,7 @@ what_logs_show_is_understood() {
 		done
 	done
 	for query in 'ibv_post_send: 12' 'ibv_post_send: -12' 'ibv_post_send: Cannot allocate memory' 'ibv_post_send ENOMEM'; do
-		status 0 $english "$uroce" explain $query
+		status 0 $english "$uroce" explain "$query"
 		same "causes of $query" 1 "$(grep -c '^  [A-Z_]* (' out)"
 		grep -q 'SQ_FULL' out || fail "$query: $(cat out)"
 	done

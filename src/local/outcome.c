@@ -57,8 +57,8 @@ enum transport_outcome walk_silence(struct walk *w, enum cause_code code)
 	w->result->peer_state = w->cause.peer_state;
 	w->result->peer_pid = w->ts->peer ? w->ts->peer->pid : 0;
 	if (code == CAUSE_PSN_MISMATCH) {
-		w->result->value = w->cause.value;
-		w->result->limit = w->cause.limit;
+		w->result->psn = (uint32_t)w->cause.value;
+		w->result->peer_psn = (uint32_t)w->cause.limit;
 	}
 	return w->qp->type == IBV_QPT_RC ? TRANSPORT_NO_RESPONSE : walk_dropped(w, code);
 }

@@ -169,9 +169,11 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 	}
 	counter_add_event(&qp->shared->events.retry_exceeded_err, &qp->nic->seg->counters.retry_exceeded_err);
 
-	struct cause c = { .limit = result->limit ? result->limit : ack_timeout(qp),
+	struct cause c = { .limit = ack_timeout(qp),
 			   .value = result->value,
 			   .count = qp->attr.retry_cnt + 1u,
+			   .psn = result->psn,
+			   .peer_psn = result->peer_psn,
 			   .peer_state = result->peer_state,
 			   .peer_pid = result->peer_pid };
 	uint32_t cause = request_record(qp, wqe, (enum cause_code)result->cause, IBV_WC_RETRY_EXC_ERR, &c);

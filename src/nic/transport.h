@@ -31,7 +31,7 @@ struct transport_result {
 	uint64_t timer; /* RNR: how long the responder tells to wait, ns */
 	uint64_t value; /* no response: of the cause; RNR: receives posted there so far, 0 if that is not known */
 	/* No response: what was found at the other end, where it is known */
-	uint64_t limit; /* that is not the timer's, as the expected PSN; 0: none */
+	uint32_t psn, peer_psn;
 	uint32_t peer_state;
 	int32_t peer_pid;
 	bool waited;	/* no response: it was waited for */

@@ -56,6 +56,8 @@ struct cause {
 	uint64_t count; /* retries made, completions lost, … */
 	uint32_t tid;
 	uint32_t role; /* enum cause_role */
+	uint32_t psn;  /* of the first packet */
+	uint32_t peer_psn; /* the one that the other end expects */
 };
 
 #define CAUSE_BEING_WRITTEN UINT64_MAX

@@ -387,6 +387,8 @@ static const struct field {
 	FIELD(pd, "number"),
 	FIELD(state, "state"),
 	FIELD(peer_state, "state"),
+	FIELD(psn, "zero"),
+	FIELD(peer_psn, "zero"),
 	FIELD(peer_pid, "number"),
 	FIELD(limit, "number"),
 	FIELD(value, "number"),
@@ -452,7 +454,7 @@ static bool add_number(struct text *text, uint64_t number, const char *as)
 			add(text, "%" PRIu64, number);
 	} else {
 		add(text, "%" PRIu64, number);
-		return number || !strcmp(as, "zero") || !strcmp(as, "psn");
+		return number || !strcmp(as, "zero");
 	}
 	return number;
 }

@@ -91,7 +91,8 @@ TEXT(MTU_MISMATCH, MESSAGE, S(REM_INV_REQ_ERR) | S(BAD_RESP_ERR), 0, 0,
 	"of {length:bytes}]."),
      N_("Set the same path_mtu at both ends. Messages that fit into one packet of either get through, so that only longer ones fail."))
 TEXT(PSN_MISMATCH, REQUEST, S(RETRY_EXC_ERR), 0, 0,
-     N_("its first packet has PSN {value:psn}, and the other end expects {limit:psn}: it takes it for lost or old and stays silent."),
+     N_("its first packet [has PSN {psn}{peer_pid:is}, and the other end expects {peer_psn}|does not have the PSN that the other end "
+	"expects]: it takes that for old, or for a loss, and stays silent; {tries}."),
      N_("sq_psn of one end must be rq_psn of the other, and the other way round; connect both queue pairs anew together."))
 TEXT(RNR, REQUEST, S(RNR_RETRY_EXC_ERR), 0, 0,
      N_("no receive was posted at the other end, QP {peer_qpn}[, process {peer_pid}][{peer_pid:is}: [all {value} that it had posted were "

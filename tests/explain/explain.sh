@@ -45,7 +45,7 @@ mistake_is_told() {
 same_status_has_different_sentences() {
 	for group in "lkey_unknown lkey_one_byte_out lkey_is_rkey lkey_of_other_pd lkey_deregistered" \
 		"rkey_is_lkey rkey_of_other_pd rkey_seven_bytes_before rkey_deregistered rkey_without_right" \
-		"retry_peer_in_init retry_wrong_gid retry_wrong_number retry_dead_peer" \
+		"retry_peer_in_init retry_wrong_gid retry_wrong_number retry_wrong_psn retry_dead_peer" \
 		"rnr_never_posted rnr_ran_dry" \
 		"full_of_unsignaled full_never_polled full_too_deep" \
 		"mtu_mismatch qp_without_right receive_too_short"; do

@@ -37,6 +37,7 @@ static struct {
 	enum ibv_mtu mtu_a, mtu_b;
 	bool b_stays_in_init, b_has_other_gid;
 	uint32_t dest_qpn; /* of a; 0: b's */
+	uint32_t sq_psn;   /* of both; the other end expects 0 */
 	unsigned b_access;
 } with = { .depth = 16,
 	   .cqe = 256,
@@ -109,6 +110,7 @@ static void connect_to(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *dg
 	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS,
 				   .timeout = with.timeout,
 				   .retry_cnt = with.retry_cnt,
+				   .sq_psn = with.sq_psn,
 				   .rnr_retry = with.rnr_retry,
 				   .max_rd_atomic = with.max_rd_atomic };
 
@@ -270,6 +272,12 @@ static void retry_wrong_gid(void)
 static void retry_wrong_number(void)
 {
 	with.dest_qpn = 0xabcdef;
+	send_to_nobody();
+}
+
+static void retry_wrong_psn(void)
+{
+	with.sq_psn = 84;
 	send_to_nobody();
 }
 
@@ -560,6 +568,7 @@ static const struct {
 	MISTAKE(retry_peer_in_init),
 	MISTAKE(retry_wrong_gid),
 	MISTAKE(retry_wrong_number),
+	MISTAKE(retry_wrong_psn),
 	MISTAKE(retry_dead_peer),
 	MISTAKE(mtu_mismatch),
 	MISTAKE(lkey_unknown),

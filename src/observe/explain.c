@@ -49,6 +49,8 @@ enum part {
 	SURROUNDS,
 	NO_RIGHTS,
 	RECEIVING,
+	OTHER_END,
+	THIS_END,
 	PARTS,
 };
 
@@ -70,6 +72,8 @@ static const char *const parts[PARTS] = {
 	[SURROUNDS] = N_("starts before, and ends %s after, the end of"),
 	[NO_RIGHTS] = N_("none (local reading only)"),
 	[RECEIVING] = N_("the receive"),
+	[OTHER_END] = N_("the other end"),
+	[THIS_END] = N_("this end"),
 };
 
 static const char *const words[EXPLAIN_WORDS] = {
@@ -475,6 +479,10 @@ static bool add_field(struct text *text, const char *name, size_t length, const 
 		return add_miss(text, c);
 	if (!strcmp(key, "tries"))
 		return expand(text, &tries, c);
+	if (!strcmp(key, "there")) { /* where a message arrives, whose responder may tell of it itself */
+		add(text, "%s", part(c->role == CAUSE_OF_REQUEST ? OTHER_END : THIS_END));
+		return true;
+	}
 	if (!strcmp(key, "dest"))
 		return add_number(text, c->role == CAUSE_OF_REQUEST ? c->peer_qpn : c->qpn, "hex");
 	if (!strcmp(key, "region")) {

@@ -49,30 +49,30 @@ TEXT(ATOMIC_LENGTH, REQUEST, S(LOC_LEN_ERR), 0, 0,
 
 /* What the responder answers */
 TEXT(RKEY_UNKNOWN, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
-     N_("it names {length:bytes} at {addr} with rkey {key}, and the process at the other end has no region with that key."),
+     N_("it names {length:bytes} at {addr} with rkey {key}, and the process at {there} has no region with that key."),
      N_("Send rkey and address from the other end after its ibv_reg_mr, in one byte order; a key of another device, another "
 	"process or an earlier run names nothing."))
 TEXT(RKEY_IS_LKEY, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
-     N_("it names {length:bytes} at {addr} with {key}, which is the lkey of the region {region} at the other end."),
+     N_("it names {length:bytes} at {addr} with {key}, which is the lkey of the region {region} at {there}."),
      N_("Send mr->rkey to the peer, not mr->lkey. On some cards the two are the same number, here they never are."))
 TEXT(RKEY_DEREGISTERED, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
-     N_("it names {length:bytes} at {addr} with rkey {key}, whose region {region} the other end has deregistered."),
+     N_("it names {length:bytes} at {addr} with rkey {key}, whose region {region} {there} has deregistered."),
      N_("The owner must wait until the peer says that it is done before it deregisters; after registering again the new rkey must be sent."))
 TEXT(RKEY_BOUNDS, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
-     N_("the range of {length:bytes} at {addr} of the other end {miss} the region {region} of rkey {key}."),
+     N_("the range of {length:bytes} at {addr} of {there} {miss} the region {region} of rkey {key}."),
      N_("Compare address and length with what the other end registered; an address is that of its process, not an offset."))
 TEXT(RKEY_PD, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
-     N_("it names {addr} with rkey {key}, whose region {region} belongs to protection domain {region_pd} of the other end; the "
+     N_("it names {addr} with rkey {key}, whose region {region} belongs to protection domain {region_pd} of {there}; the "
 	"queue pair there belongs to {pd}."),
      N_("The other end must register the memory with the PD of the queue pair that this request goes to."))
 TEXT(RKEY_ACCESS, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
-     N_("it needs {access} at {addr}; the region {region} of rkey {key} at the other end has {region_access}."),
+     N_("it needs {access} at {addr}; the region {region} of rkey {key} at {there} has {region_access}."),
      N_("Add the missing right to the other end's ibv_reg_mr; IBV_ACCESS_REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE with them."))
 TEXT(QP_ACCESS, MESSAGE, S(REM_INV_REQ_ERR), 0, 0,
-     N_("it needs {access} of the queue pair at the other end, whose qp_access_flags are {region_access}."),
+     N_("it needs {access} of the queue pair at {there}, whose qp_access_flags are {region_access}."),
      N_("Set qp_access_flags at the other end's transition to INIT; rights of the memory region do not replace them."))
 TEXT(REMOTE_FAULT, MESSAGE, S(REM_ACCESS_ERR) | S(REM_OP_ERR), 0, 0,
-     N_("memory of a registered region at the other end is not mapped, or not accessible, any more[: {addr}, {length:bytes}]."),
+     N_("memory of a registered region at {there} is not mapped, or not accessible, any more[: {addr}, {length:bytes}]."),
      N_("The other end must not free, unmap or protect memory before it is deregistered."))
 TEXT(ATOMIC_ALIGNMENT, MESSAGE, S(REM_INV_REQ_ERR), 0, 0,
      N_("its address {addr} is not a multiple of 8."), N_("Align the 8 bytes that atomics work on."))
@@ -84,7 +84,7 @@ TEXT(RECEIVE_BAD_SGE, MESSAGE, S(REM_OP_ERR) | S(LOC_PROT_ERR), 0, 0,
 	"which has {region_access}]."),
      N_("The receiver must post SGEs that lie within a region of the queue pair's PD, registered with IBV_ACCESS_LOCAL_WRITE."))
 TEXT(RESPONDER_DEPTH, MESSAGE, S(REM_INV_REQ_ERR), 0, 0,
-     N_("it is READ or atomic number {value} under way, and max_dest_rd_atomic of the other end is {limit:zero}."),
+     N_("it is READ or atomic number {value} under way, and max_dest_rd_atomic of {there} is {limit:zero}."),
      N_("Set max_rd_atomic here no higher than max_dest_rd_atomic there."))
 TEXT(MTU_MISMATCH, MESSAGE, S(REM_INV_REQ_ERR) | S(BAD_RESP_ERR), 0, 0,
      N_("the packets do not have the size that the path MTU says: {value:bytes} at one end, {limit:bytes} at the other[, in a message "
@@ -104,7 +104,7 @@ TEXT(RNR_WAIT, REQUEST, 0, 0, 0,
 	"{limit:ms} (its min_rnr_timer), and rnr_retry {count:zero} allows more of them."),
      N_("Post receives in time, and set min_rnr_timer to a short wait, as 12 (0.64 ms): 0 is the longest there is, 655.36 ms."))
 TEXT(REMOTE_CQ_ERROR, MESSAGE, S(REM_OP_ERR), 0, 0,
-     N_("the completion queue for receives at the other end is in error: it had been full."),
+     N_("the completion queue for receives at {there} is in error: it had been full."),
      N_("Make that CQ as deep as all queues that complete in it together, and poll it more often."))
 TEXT(NAK_INVALID_REQUEST, REQUEST, S(REM_INV_REQ_ERR), 0, 0,
      N_("QP {peer_qpn} of the other host refused it as an invalid request (NAK); packets say no more."),

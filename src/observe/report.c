@@ -48,7 +48,7 @@ static struct {
 
 struct calm {
 	sigset_t old;
-	int error;
+	int error, cancel;
 };
 
 static void enter(struct calm *calm)
@@ -56,6 +56,7 @@ static void enter(struct calm *calm)
 	sigset_t all;
 
 	calm->error = errno;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &calm->cancel);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &calm->old);
 	pthread_mutex_lock(&report.lock);
@@ -65,11 +66,11 @@ static void leave(const struct calm *calm)
 {
 	pthread_mutex_unlock(&report.lock);
 	pthread_sigmask(SIG_SETMASK, &calm->old, NULL);
+	pthread_setcancelstate(calm->cancel, NULL);
 	errno = calm->error;
 }
 
-/* In the order of fork handlers the library's come before those that it was linked with; its lock is nobody else's. */
-static struct calm around_fork;
+static struct calm around_fork; /* under the lock */
 
 static void before_fork(void)
 {
@@ -90,6 +91,7 @@ static void after_fork_in_child(void)
 {
 	struct calm calm = around_fork;
 
+	/* What the parent has told is not told again. */
 	memset(report.kinds, 0, sizeof(report.kinds));
 	report.count = 0;
 	report.untold = report.failures = 0;

@@ -33,7 +33,7 @@ static socklen_t address_of(struct sockaddr_un *address, const char *name)
 
 void witness_show(int segment)
 {
-	const char *name = getenv(WITNESS_VARIABLE);
+	const char *name = secure_getenv(WITNESS_VARIABLE);
 	struct sockaddr_un address;
 	socklen_t length = name ? address_of(&address, name) : 0;
 	char byte = 0;

@@ -174,7 +174,8 @@ static int make_devices(void)
 {
 	const char *timing = getenv("UROCE_TIMING"), *memory = getenv("UROCE_MEMORY");
 	const char *transport = getenv("UROCE_TRANSPORT"), *port = getenv("UROCE_PORT");
-	const char *explain = getenv("UROCE_EXPLAIN");
+	/* It can name a file: not to be believed in a program that has gained privileges. */
+	const char *explain = secure_getenv("UROCE_EXPLAIN");
 	enum report_way report;
 	enum timing_mode mode;
 	enum memory_way way;

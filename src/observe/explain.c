@@ -20,8 +20,7 @@
 /* What a sentence is about. */
 enum subject { REQUEST, RECEIVE, MESSAGE, QP, CQ, SRQ, PATH, MEMORY, PROCESS };
 
-#define TEXT(name, subject, statuses, error, verbs, what, todo) \
-	{ CAUSE_##name, subject, statuses, error, verbs, what, todo },
+#define TEXT(name, subject, statuses, error, verbs, what, todo) { CAUSE_##name, subject, statuses, error, verbs, what, todo },
 static const struct explain_row rows[] = {
 #include "observe/explain_texts.h"
 };
@@ -51,6 +50,7 @@ enum part {
 	RECEIVING,
 	OTHER_END,
 	THIS_END,
+	VALUE,
 	PARTS,
 };
 
@@ -74,6 +74,7 @@ static const char *const parts[PARTS] = {
 	[RECEIVING] = N_("the receive"),
 	[OTHER_END] = N_("the other end"),
 	[THIS_END] = N_("this end"),
+	[VALUE] = N_("[ (value: {value})]"),
 };
 
 static const char *const words[EXPLAIN_WORDS] = {
@@ -82,7 +83,8 @@ static const char *const words[EXPLAIN_WORDS] = {
 	[EXPLAIN_WORD_FLUSHED] = N_("After it %llu work requests were flushed (IBV_WC_WR_FLUSH_ERR)."),
 	[EXPLAIN_WORD_MORE] = N_("%llu more causes were recorded that are not shown."),
 	[EXPLAIN_WORD_END] = N_("uroce: %s (process %d): %llu causes of failure were recorded. The first: %s"),
-	[EXPLAIN_WORD_HOW] = N_("More: uroce explain -- PROGRAM, uroce explain --last, or UROCE_EXPLAIN=stderr (off: not even this)."),
+	[EXPLAIN_WORD_HOW] =
+		N_("More: uroce explain -- PROGRAM, uroce explain --last, or UROCE_EXPLAIN=stderr (off: not even this)."),
 	[EXPLAIN_WORD_END_ONE] = N_("uroce: %s (process %d): %llu cause of failure was recorded: %s"),
 };
 
@@ -271,12 +273,9 @@ static const struct name attributes[] = {
 };
 
 static const struct name send_flags[] = {
-	{ IBV_SEND_FENCE, "IBV_SEND_FENCE" },
-	{ IBV_SEND_SIGNALED, "IBV_SEND_SIGNALED" },
-	{ IBV_SEND_SOLICITED, "IBV_SEND_SOLICITED" },
-	{ IBV_SEND_INLINE, "IBV_SEND_INLINE" },
-	{ IBV_SEND_IP_CSUM, "IBV_SEND_IP_CSUM" },
-	{ 0 },
+	{ IBV_SEND_FENCE, "IBV_SEND_FENCE" },	      { IBV_SEND_SIGNALED, "IBV_SEND_SIGNALED" },
+	{ IBV_SEND_SOLICITED, "IBV_SEND_SOLICITED" }, { IBV_SEND_INLINE, "IBV_SEND_INLINE" },
+	{ IBV_SEND_IP_CSUM, "IBV_SEND_IP_CSUM" },     { 0 },
 };
 
 /* ---- Texts ---- */
@@ -560,8 +559,14 @@ size_t explain_what(const struct cause *c, char *to, size_t size)
 	const char *head = head_of(i < ROWS ? (enum subject)rows[i].subject : PROCESS, c);
 	const char *what = i == ROWS ? explain_short(c->code) : local.what[i] ? local.what[i] : rows[i].what;
 
-	expand(&text, &head, c);
+	/* Without words of its own nothing more is known of it than its short text and its number. */
+	if (i < ROWS || head != part(HEAD_VERB))
+		expand(&text, &head, c);
 	expand(&text, &what, c);
+	if (i == ROWS) {
+		what = part(VALUE);
+		expand(&text, &what, c);
+	}
 	if (text.length >= size)
 		text.length = size - 1;
 	to[text.length] = '\0';

@@ -65,12 +65,12 @@ const char *explain_state(uint32_t state);
 
 /* Words around causes, in the same language; each a printf format for what its comment says. */
 enum explain_word {
-	EXPLAIN_WORD_TODO, /* before explain_todo(): string */
-	EXPLAIN_WORD_AGAIN, /* number of times in all */
+	EXPLAIN_WORD_TODO,    /* before explain_todo(): string */
+	EXPLAIN_WORD_AGAIN,   /* number of times in all */
 	EXPLAIN_WORD_FLUSHED, /* number of work requests */
-	EXPLAIN_WORD_MORE, /* number of kinds of causes that were not told apart */
-	EXPLAIN_WORD_END, /* string: program; number: pid; number of causes; string: the first */
-	EXPLAIN_WORD_HOW, /* how to see more */
+	EXPLAIN_WORD_MORE,    /* number of kinds of causes that were not told apart */
+	EXPLAIN_WORD_END,     /* string: program; number: pid; number of causes; string: the first */
+	EXPLAIN_WORD_HOW,     /* how to see more */
 	EXPLAIN_WORD_END_ONE, /* as END, for one */
 	EXPLAIN_WORDS,
 };

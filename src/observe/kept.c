@@ -77,8 +77,9 @@ void kept_add(const char *directory, pid_t pid, const char *program, const struc
 	fd = open_own(dir, pid, program, began != pid);
 	began = pid;
 	if (fd >= 0) {
-		if (write(fd, c, sizeof(*c)) < 0) /* a full disk: it is not kept */
-			fd = fd;
+		ssize_t written = write(fd, c, sizeof(*c)); /* with a full disk it is not kept */
+
+		(void)written;
 		close(fd);
 	}
 	close(dir);
@@ -98,8 +99,7 @@ static int open_newest(const char *directory)
 		return -1;
 	while ((entry = readdir(list))) {
 		if (!is_kept(entry, &pid) || fstatat(dirfd(list), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) ||
-		    !S_ISREG(status.st_mode) ||
-		    status.st_mtim.tv_sec < newest.tv_sec ||
+		    !S_ISREG(status.st_mode) || status.st_mtim.tv_sec < newest.tv_sec ||
 		    (status.st_mtim.tv_sec == newest.tv_sec && status.st_mtim.tv_nsec < newest.tv_nsec))
 			continue;
 		newest = status.st_mtim;

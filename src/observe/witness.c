@@ -39,10 +39,9 @@ void witness_show(int segment)
 	char byte = 0;
 	struct iovec one = { &byte, 1 };
 	union control control = { 0 };
-	struct msghdr message = { .msg_iov = &one,
-				  .msg_iovlen = 1,
-				  .msg_control = control.bytes,
-				  .msg_controllen = CMSG_SPACE(sizeof(int)) };
+	struct msghdr message = {
+		.msg_iov = &one, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_SPACE(sizeof(int))
+	};
 	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	struct pollfd writable = { .events = POLLOUT };
 
@@ -88,10 +87,9 @@ int witness_next(int socket)
 		char byte;
 		struct iovec one = { &byte, 1 };
 		union control control;
-		struct msghdr message = { .msg_iov = &one,
-					  .msg_iovlen = 1,
-					  .msg_control = control.bytes,
-					  .msg_controllen = sizeof(control.bytes) };
+		struct msghdr message = {
+			.msg_iov = &one, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)
+		};
 		struct ucred sender = { .uid = (uid_t)-1 };
 		int segment = -1;
 

@@ -32,7 +32,9 @@ static const char doc[] =
 enum { OPTION_LAST = 256 };
 
 static const struct argp_option options[] = {
-	{ .name = "last", .key = OPTION_LAST, .doc = "Tell what failed in the last program that left causes behind, even if it crashed" },
+	{ .name = "last",
+	  .key = OPTION_LAST,
+	  .doc = "Tell what failed in the last program that left causes behind, even if it crashed" },
 	{ 0 }
 };
 
@@ -118,8 +120,9 @@ static int explain_last(const char *name)
 		return 1;
 	}
 	if (count < 0 && errno == ENOENT) {
-		complain(name, _("nothing is left behind in %s: no program of this user has failed since this machine started, or it was "
-				 "not started by uroce run or uroce explain, or with UROCE_EXPLAIN=off, or UROCE_RUNTIME_DIR is another"),
+		complain(name,
+			 _("nothing is left behind in %s: no program of this user has failed since this machine started, or it was "
+			   "not started by uroce run or uroce explain, or with UROCE_EXPLAIN=off, or UROCE_RUNTIME_DIR is another"),
 			 runtime_directory());
 		return 1;
 	}

@@ -38,7 +38,8 @@ static void document_signs(uint32_t code)
 
 	for (uint32_t status = 1; row && explain_status(status); status++)
 		if (row->statuses & 1u << status)
-			printf(_("    It shows as a completion with %s (%u), vendor_err %u.\n"), explain_status(status), status, code);
+			printf(_("    It shows as a completion with %s (%u), vendor_err %u.\n"), explain_status(status), status,
+			       code);
 	if (row && row->error)
 		printf(_("    It shows as errno %s (%d) of a verb.\n"), strerrorname_np(row->error), row->error);
 }
@@ -90,7 +91,8 @@ static bool explain_completion(uint32_t status)
 
 	if (!status || !explain_status(status))
 		return false;
-	printf(_("A completion with %s (%u) has one of these causes; its vendor_err says which:\n"), explain_status(status), status);
+	printf(_("A completion with %s (%u) has one of these causes; its vendor_err says which:\n"), explain_status(status),
+	       status);
 	for (unsigned i = 0; (entry = cause_entry(i)); i++) {
 		const struct explain_row *row = explain_row(entry->code);
 
@@ -127,24 +129,15 @@ static const struct {
 	const char *prefix;
 	uint32_t verbs;
 } verbs[] = {
-	{ "ibv_post_send", V(POST_SEND) },
-	{ "ibv_wr_", V(POST_SEND) },
-	{ "ibv_post_recv", V(POST_RECV) },
-	{ "ibv_post_srq_recv", V(POST_RECV) },
-	{ "ibv_modify_qp", V(MODIFY_QP) },
-	{ "ibv_modify_srq", V(MODIFY_SRQ) },
-	{ "ibv_create_ah", V(CREATE_AH) },
-	{ "ibv_create", V(CREATE) },
-	{ "ibv_alloc", V(CREATE) },
-	{ "ibv_reg_", V(REG_MR) },
-	{ "ibv_rereg_", V(REG_MR) },
-	{ "ibv_destroy", V(DESTROY) },
-	{ "ibv_dereg", V(DESTROY) },
-	{ "ibv_dealloc", V(DESTROY) },
-	{ "ibv_query", V(QUERY) },
-	{ "ibv_resize_cq", V(RESIZE_CQ) },
-	{ "ibv_attach", V(ATTACH) },
-	{ "ibv_detach", V(ATTACH) },
+	{ "ibv_post_send", V(POST_SEND) }, { "ibv_wr_", V(POST_SEND) },
+	{ "ibv_post_recv", V(POST_RECV) }, { "ibv_post_srq_recv", V(POST_RECV) },
+	{ "ibv_modify_qp", V(MODIFY_QP) }, { "ibv_modify_srq", V(MODIFY_SRQ) },
+	{ "ibv_create_ah", V(CREATE_AH) }, { "ibv_create", V(CREATE) },
+	{ "ibv_alloc", V(CREATE) },	   { "ibv_reg_", V(REG_MR) },
+	{ "ibv_rereg_", V(REG_MR) },	   { "ibv_destroy", V(DESTROY) },
+	{ "ibv_dereg", V(DESTROY) },	   { "ibv_dealloc", V(DESTROY) },
+	{ "ibv_query", V(QUERY) },	   { "ibv_resize_cq", V(RESIZE_CQ) },
+	{ "ibv_attach", V(ATTACH) },	   { "ibv_detach", V(ATTACH) },
 	{ "ibv_open", V(OPEN) },
 };
 
@@ -202,20 +195,24 @@ static const struct {
 	const char *what, *todo;
 } rejects[] = {
 	{ 1, NULL, N_("No queue pair was available at the other end."), N_("Raise its limits.") },
-	{ 3, NULL, N_("The other end had not enough resources."), N_("Raise its limits, or destroy what it does not use any more.") },
+	{ 3, NULL, N_("The other end had not enough resources."),
+	  N_("Raise its limits, or destroy what it does not use any more.") },
 	{ 4, "CM_PEER_GAVE_UP", N_("Timeout: the other end has given up waiting for the next message of the exchange."),
 	  N_("Look whether this end takes long between the event and its answer, or the network loses packets.") },
 	{ 5, NULL, N_("The other end does not support what was asked for."), N_("Compare queue pair types and attributes.") },
-	{ 6, "CM_STALE", N_("The other end does not know this connection."), N_("It ended meanwhile, or restarted: connect anew.") },
+	{ 6, "CM_STALE", N_("The other end does not know this connection."),
+	  N_("It ended meanwhile, or restarted: connect anew.") },
 	{ 8, "CM_NO_LISTENER", N_("Invalid service: nobody listens on that port (connection refused)."),
 	  N_("Start the server first; compare address, port and port space (RDMA_PS_TCP, RDMA_PS_UDP).") },
 	{ 10, "CM_STALE", N_("Stale connection: the other end still holds a connection of the same queue pair number."),
 	  N_("It has not noticed the end of an earlier one: try again in a moment, and disconnect before exit.") },
-	{ 12, NULL, N_("The other end does not have the GID that the request is for."), N_("Compare the address that you connect to with its interfaces.") },
+	{ 12, NULL, N_("The other end does not have the GID that the request is for."),
+	  N_("Compare the address that you connect to with its interfaces.") },
 	{ 26, NULL, N_("The path MTU is not possible for the other end."), N_("Use a smaller one.") },
 	{ 27, NULL, N_("The other end has not the responder resources that were asked for."),
 	  N_("Ask for fewer: responder_resources and initiator_depth at most max_qp_rd_atom of ibv_query_device.") },
-	{ 28, "CM_REJECTED_BY_PROGRAM", N_("Consumer reject: the program at the other end called rdma_reject, or destroyed the request."),
+	{ 28, "CM_REJECTED_BY_PROGRAM",
+	  N_("Consumer reject: the program at the other end called rdma_reject, or destroyed the request."),
 	  N_("Only that program knows why: look at the event's private data and at its log.") },
 	{ 29, NULL, N_("The other end rejects the RNR retry count."), N_("Use another rnr_retry_count.") },
 };

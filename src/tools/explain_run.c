@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Running a program to tell about it. We stay its parent and witness: every process that opens a device gives us a descriptor of its
- * segment (observe/witness.h), so that what is in it can be told when it has ended, however it ended.
+ * Running a program to tell about it. We stay its parent and witness: every process that opens a device gives us a descriptor of
+ * its segment (observe/witness.h), so that what is in it can be told when it has ended, however it ended.
  *
  * The program is in our process group, so that the terminal's signals reach it as they would without us; others are passed on.
  */
@@ -40,7 +40,8 @@ static const struct nic_segment *map(int fd, uint64_t *size)
 	int seals = fcntl(fd, F_GET_SEALS);
 	const struct nic_segment *seg;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) || (uint64_t)status.st_size < offsetof(struct nic_segment, arena))
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) ||
+	    (uint64_t)status.st_size < offsetof(struct nic_segment, arena))
 		return NULL;
 	*size = offsetof(struct nic_segment, arena);
 	seg = mmap(NULL, *size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
@@ -155,8 +156,8 @@ static struct story count_living(const struct nic_segment *seg, uint32_t qpn)
 static void tell_counts(const struct story *s)
 {
 	fprintf(stderr, "    ");
-	fprintf(stderr, _("requests carried out: %llu (%llu bytes); of the peer arrived: %u; flushed: %u"), (unsigned long long)s->requests,
-		(unsigned long long)s->bytes, s->arrived, s->flushed);
+	fprintf(stderr, _("requests carried out: %llu (%llu bytes); of the peer arrived: %u; flushed: %u"),
+		(unsigned long long)s->requests, (unsigned long long)s->bytes, s->arrived, s->flushed);
 	fprintf(stderr, "\n");
 }
 
@@ -260,7 +261,9 @@ static void pass_on(int signals, pid_t child)
 static int attend(pid_t child, int witness, int signals)
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, child, 0), status = 0;
-	struct pollfd fds[] = { { .fd = witness, .events = POLLIN }, { .fd = signals, .events = POLLIN }, { .fd = pidfd, .events = POLLIN } };
+	struct pollfd fds[] = { { .fd = witness, .events = POLLIN },
+				{ .fd = signals, .events = POLLIN },
+				{ .fd = pidfd, .events = POLLIN } };
 
 	/* Without pidfds (before Linux 5.3) we look ten times a second. */
 	while (waitpid(child, &status, WNOHANG) != child) {

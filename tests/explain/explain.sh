@@ -110,6 +110,12 @@ nothing_is_said_unasked() {
 	:
 }
 
+wrong_file_leaves_no_device_and_is_logged() {
+	export LD_LIBRARY_PATH="$BUILD/lib" UROCE_EXPLAIN=/nowhere/causes VERBS_LOG_LEVEL=1
+	status 99 "$HERE/mistakes" none
+	grep -q "UROCE_EXPLAIN: '/nowhere/causes' cannot be appended to: " err || fail "logged: $(cat err)"
+}
+
 full_disk_does_not_matter() {
 	[ -c /dev/full ] || skip "no /dev/full here"
 	"$uroce" run -e stderr -- "$HERE/mistakes" rnr_never_posted >out 2>/dev/full || fail "status $?"
@@ -239,12 +245,4 @@ every_cause_can_be_explained() {
 	done <codes
 }
 
-
-run_case_with() {
-	work=$(mktemp -d)
-	trap 'rm -rf "$work"' EXIT
-	trap 'exit 1' INT TERM
-	cd "$work"
-	"$@"
-}
-run_case_with "$@"
+run_case "$@"

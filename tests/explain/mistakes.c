@@ -86,10 +86,9 @@ static void open_device(void)
 
 static struct ibv_qp *make_qp(void)
 {
-	struct ibv_qp_init_attr attr = { .send_cq = cq,
-					 .recv_cq = receive_cq,
-					 .qp_type = IBV_QPT_RC,
-					 .cap = { with.depth, 16, 2, 2, 64 } };
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC, .cap = { with.depth, 16, 2, 2, 64 }
+	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = with.b_access };
 
@@ -288,6 +287,7 @@ static void retry_dead_peer(void)
 	uint32_t number, ours;
 
 	must(!pipe(there) && !pipe(back), "pipe");
+	with.rnr_retry = 7; /* until its death is noticed there is only nobody who posts receives */
 
 	pid_t child = fork();
 
@@ -560,7 +560,10 @@ static const struct {
 	const char *name;
 	void (*make)(void);
 } mistakes[] = {
-#define MISTAKE(name) { #name, name }
+#define MISTAKE(name)       \
+	{                   \
+#name, name \
+	}
 	MISTAKE(none),
 	MISTAKE(rnr_never_posted),
 	MISTAKE(rnr_ran_dry),

@@ -98,5 +98,5 @@ run_case() {
 	trap 'exit 1' INT TERM
 	chmod 755 "$work"
 	cd "$work"
-	"$1"
+	"$@"
 }

@@ -425,6 +425,7 @@ static struct cm_id *accept_request(struct cm_id *listener, const struct letter 
 		return NULL;
 	id->phase = CM_CONNECTING;
 	id->listener = listener;
+	id->is_new = true;
 	listener->pending++;
 	address_from_gid(&id->src, &ip->destination, ip->version, address_port(&listener->src));
 	address_from_gid(&id->dst, &ip->source, ip->version, ip->source_port);

@@ -919,7 +919,8 @@ static void take_rej(struct cm *cm, const struct letter *letter, const struct ma
 	struct cm_event event = { .type = RDMA_CM_EVENT_REJECTED, .status = mad->rej.reason };
 	struct cm_id *id = find_rejected(cm, letter, mad);
 
-	if (!id)
+	/* Of a REQ that was answered since, a copy has come late. */
+	if (!id || (mad->rej.about == MAD_ABOUT_REQ && id->state != CONN_REQ_SENT))
 		return;
 	switch (id->state) {
 	case CONN_REQ_SENT:

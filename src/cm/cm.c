@@ -164,6 +164,8 @@ static void bury_peers(struct cm *cm)
 				conn_peer_died(id);
 		}
 	}
+	if (cm->courier)
+		will_seek_heir(cm);
 }
 
 uint64_t cm_run(struct cm *cm)
@@ -210,8 +212,9 @@ int cm_open_channel(struct cm_channel **channel, int *fd)
 	if (!nic)
 		return errno;
 	pthread_mutex_lock(&nic->cm->lock);
-	*channel = channel_make(nic->cm);
-	if (!*channel)
+	error = courier_start(nic->cm);
+	*channel = error ? NULL : channel_make(nic->cm);
+	if (!*channel && !error)
 		error = errno;
 	pthread_mutex_unlock(&nic->cm->lock);
 	if (error) {

@@ -106,6 +106,7 @@ int courier_start(struct cm *cm)
 		return error;
 	}
 	cm->courier = courier;
+	will_seek_heir(cm);
 	return 0;
 }
 
@@ -177,7 +178,7 @@ static int send_to_slot(struct cm *cm, uint32_t comm_id, const struct letter *le
 	uint32_t slot = comm_id >> CM_ID_BITS;
 	char name[32];
 
-	if (slot == cm->slot) {
+	if (slot == cm->slot || conn_is_ours(cm, comm_id)) {
 		courier_to_self(cm, letter);
 		return 0;
 	}

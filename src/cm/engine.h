@@ -121,6 +121,7 @@ struct cm_id {
 	uint8_t remote_timeout, max_retries, packet_lifetime;
 	uint32_t flow_label, qkey;
 	bool wire;
+	struct seg_will *will; /* NULL: there is none */
 	unsigned sent; /* how often the letter that waits for an answer was sent */
 	struct letter letter;
 
@@ -175,6 +176,8 @@ struct cm {
 	struct list outlets;
 	uint32_t psn; /* of QP 1 */
 	uint64_t wakes_at;	    /* when the helper calls again */
+	struct seg_wills *last_will; /* where the last one was taken, and which */
+	unsigned last_place;
 	unsigned parked;	    /* uses of the NIC that closed channels left for what is still to be answered */
 	_Atomic uint64_t dead[NIC_SLOTS / 64]; /* slots of processes that died, to be looked at by cm_help */
 	_Atomic bool any_dead;
@@ -190,6 +193,8 @@ void cm_after_fork_in_parent(struct nic *nic);
 uint64_t cm_help(struct nic *nic);
 /* The process that held a slot has died; any lock may be held. */
 void cm_peer_died(struct nic *nic, uint32_t slot);
+/* Helper: a process that was attached has died, and left this. */
+void cm_inherit(struct nic *nic, const struct nic_segment *seg, uint64_t size);
 struct arrival;
 /* A packet for QP 1. */
 void cm_take_packet(struct nic *nic, const struct arrival *arrival);
@@ -210,6 +215,8 @@ void cm_record(struct cm *cm, const struct cm_id *id, enum cause_code code, int 
 
 /* id.c */
 struct cm_id *id_make(struct cm_channel *channel, void *context, enum rdma_port_space ps, enum ibv_qp_type type);
+/* One without a channel, which was destroyed before it was made. NULL without memory. */
+struct cm_id *id_make_heir(struct cm *cm);
 void id_free(struct cm_id *id);
 /* What cm_destroy_id does. */
 void id_destroy(struct cm_id *id, unsigned *read);
@@ -224,6 +231,8 @@ void channel_free(struct cm_channel *channel);
 
 /* conn.c. A letter that has arrived. */
 void conn_take(struct cm *cm, const struct letter *letter);
+/* Whether a comm ID is one of ours, or was left to us. */
+bool conn_is_ours(struct cm *cm, uint32_t local_id);
 int conn_request(struct cm_id *id, const struct rdma_conn_param *param, const struct ibv_ece *ece);
 int conn_reply(struct cm_id *id, const struct rdma_conn_param *param, uint32_t qkey, const struct ibv_ece *ece);
 int conn_ready(struct cm_id *id);
@@ -241,6 +250,15 @@ void conn_peer_died(struct cm_id *id);
 bool conn_answer_for_nobody(const struct letter *question, struct letter *answer);
 /* The header of the IP CM service in a REQ or SIDR_REQ; false without a port space's service ID, or with a header that is none. */
 bool conn_read_service(const struct mad *mad, uint64_t *service_id, struct mad_ip *ip);
+
+/* Another's connection, whose end is to be said for it. */
+void conn_inherit(struct cm *cm, const struct seg_will *will);
+
+/* will.c: what survives the process. */
+void will_make(struct cm_id *id);
+void will_end(struct cm_id *id);
+/* Makes sure that another process, if there is one, hears of our end. */
+void will_seek_heir(struct cm *cm);
 
 /* timer.c */
 void timer_set(struct cm_id *id, uint64_t due);

@@ -346,6 +346,22 @@ static void killed_client(struct side *side)
 	raise(SIGKILL);
 }
 
+/* The same, and another process of its host lives on. */
+static void heir_client(struct side *side)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct side own = { .address = side->address };
+
+		open_side(&own);
+		killed_client(&own);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+	sleep(1); /* in which it is the heir */
+}
+
 /* The one that was asked ends before it has said anything. */
 static void gone_client(struct side *side)
 {
@@ -428,6 +444,7 @@ static const struct scene {
 	{ "crowd", crowd_client, crowd_server, false, false },
 	{ "exit", exit_client, exit_server, false, false },
 	{ "killed", killed_client, exit_server, true, false },
+	{ "heir", heir_client, exit_server, false, false },
 	{ "gone", gone_client, gone_server, false, true },
 	{ "fork", fork_client, fork_server, false, false },
 };

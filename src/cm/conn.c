@@ -127,11 +127,9 @@ static void enter_timewait(struct cm_id *id)
 
 static void set_way(const struct cm_id *id, struct letter *letter)
 {
-	*letter = (struct letter){ .from = id->sgid,
-				   .to = id->dgid,
-				   .wire = id->wire,
-				   .traffic_class = id->traffic_class,
-				   .hop_limit = id->hop_limit };
+	*letter = (struct letter){
+		.from = id->sgid, .to = id->dgid, .wire = id->wire, .traffic_class = id->traffic_class, .hop_limit = id->hop_limit
+	};
 	courier_stamp(letter);
 }
 
@@ -934,8 +932,8 @@ static void record_rejection(struct cm_id *id, const struct mad_rej *rej)
 		enum mad_reason reason;
 		enum cause_code code;
 	} words[] = {
-		{ MAD_REJ_TIMEOUT, CAUSE_CM_PEER_GAVE_UP },	{ MAD_REJ_SERVICE_ID, CAUSE_CM_NO_LISTENER },
-		{ MAD_REJ_TRANSPORT, CAUSE_CM_WRONG_TYPE },	{ MAD_REJ_STALE, CAUSE_CM_STALE },
+		{ MAD_REJ_TIMEOUT, CAUSE_CM_PEER_GAVE_UP },	    { MAD_REJ_SERVICE_ID, CAUSE_CM_NO_LISTENER },
+		{ MAD_REJ_TRANSPORT, CAUSE_CM_WRONG_TYPE },	    { MAD_REJ_STALE, CAUSE_CM_STALE },
 		{ MAD_REJ_CONSUMER, CAUSE_CM_REJECTED_BY_PROGRAM },
 	};
 	enum cause_code code = CAUSE_CM_REJECTED;

@@ -22,8 +22,8 @@
 #include "roce/wire.h"
 
 #define FIRST_DEVICE "uroce0"
-#define MAGIC	     0x6d63u /* "cm": and what the letter's layout is */
-#define RETRY_PAUSE  200000ull	  /* ns: a full socket is tried again after */
+#define MAGIC	     0x6d63u	   /* "cm": and what the letter's layout is */
+#define RETRY_PAUSE  200000ull	   /* ns: a full socket is tried again after */
 #define RETRY_FOR    1000000000ull /* ns: and no longer than */
 #define RECEIVE_MOST 256
 
@@ -137,8 +137,8 @@ static int send_to(struct cm *cm, const char *name, const struct letter *letter)
 	struct sockaddr_un address;
 	socklen_t bytes = write_address(name, &address);
 
-	return sendto(cm->courier->fd, letter, sizeof(*letter), MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address,
-		      bytes) < 0 ?
+	return sendto(cm->courier->fd, letter, sizeof(*letter), MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address, bytes) <
+			       0 ?
 		       errno :
 		       0;
 }

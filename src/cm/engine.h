@@ -102,13 +102,13 @@ struct cm_id {
 	struct list of_name;
 
 	/* Listening */
-	int backlog, pending; /* requests that were not read */
+	int backlog, pending;	/* requests that were not read */
 	struct cm_id *listener; /* of a request that was not read */
 
 	/* The exchange */
 	enum cm_state state;
 	struct list of_comm, of_remote, of_qpn;
-	uint64_t due;	  /* CLOCK_MONOTONIC ns; 0: no timer */
+	uint64_t due;	   /* CLOCK_MONOTONIC ns; 0: no timer */
 	size_t heap_place; /* meaningful while due */
 	uint32_t local_id, remote_id;
 	uint64_t tid;
@@ -117,12 +117,12 @@ struct cm_id {
 	uint32_t local_qpn, remote_qpn;
 	uint32_t rq_psn, sq_psn; /* from which the other end, and from which we send */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
-	uint8_t timeout;	  /* of the QP, 4.096 us * 2^n */
+	uint8_t timeout; /* of the QP, 4.096 us * 2^n */
 	uint8_t remote_timeout, max_retries, packet_lifetime;
 	uint32_t flow_label, qkey;
 	bool wire;
 	struct seg_will *will; /* NULL: there is none */
-	unsigned sent; /* how often the letter that waits for an answer was sent */
+	unsigned sent;	       /* how often the letter that waits for an answer was sent */
 	struct letter letter;
 
 	struct list groups;
@@ -174,11 +174,11 @@ struct cm {
 	struct cm_courier *courier; /* NULL: not needed yet */
 	struct cm_ports *ports;	    /* the same */
 	struct list outlets;
-	uint32_t psn; /* of QP 1 */
-	uint64_t wakes_at;	    /* when the helper calls again */
+	uint32_t psn;		     /* of QP 1 */
+	uint64_t wakes_at;	     /* when the helper calls again */
 	struct seg_wills *last_will; /* where the last one was taken, and which */
 	unsigned last_place;
-	unsigned parked;	    /* uses of the NIC that closed channels left for what is still to be answered */
+	bool parked;			       /* a closed channel left its use of the NIC for what is still to be answered */
 	_Atomic uint64_t dead[NIC_SLOTS / 64]; /* slots of processes that died, to be looked at by cm_help */
 	_Atomic bool any_dead;
 };

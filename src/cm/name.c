@@ -78,8 +78,7 @@ static bool may_bind(uint16_t port)
 	if (port >= first)
 		return true;
 	read_numbers("/proc/sys/net/ipv4/ip_unprivileged_port_start", &first, &unused);
-	return port >= first ||
-	       (!syscall(SYS_capget, &header, data) && data[0].effective & 1u << CAP_NET_BIND_SERVICE);
+	return port >= first || (!syscall(SYS_capget, &header, data) && data[0].effective & 1u << CAP_NET_BIND_SERVICE);
 }
 
 static void write_name(uint16_t ps, uint16_t port, const char *address, char *name)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Connections to other hosts whose process is killed: a kernel would tell the other end. Here another process of the user does, if
- * there is one that uses connections by address: each attaches to a few others (local/attach.h), so that either hears of the other's
- * end, and writes down in its segment what is to be said.
+ * there is one that uses connections by address: each attaches to a few others (local/attach.h), so that either hears of the
+ * other's end, and writes down in its segment what is to be said.
  */
 #include <stdio.h>
 #include <string.h>
@@ -92,7 +92,8 @@ void will_seek_heir(struct cm *cm)
 		enum cause_code why;
 		struct peer *peer;
 
-		if (!slot || connect(fd, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)))
+		if (!slot ||
+		    connect(fd, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)))
 			continue;
 		/* From now on each of the two hears of the other's end. */
 		peer = attach_get(cm->nic, slot, 0, &why);
@@ -111,8 +112,8 @@ void cm_inherit(struct nic *nic, const struct nic_segment *seg, uint64_t size)
 
 	pthread_mutex_lock(&cm->lock);
 	/* Bounded by the segment's size, whatever it says. */
-	for (uint64_t n = 0; offset && offset < size && size - offset >= sizeof(struct seg_wills) &&
-			     offset % NIC_CACHE_LINE == 0 && n < size / sizeof(struct seg_wills);
+	for (uint64_t n = 0; offset && offset < size && size - offset >= sizeof(struct seg_wills) && offset % NIC_CACHE_LINE == 0 &&
+			     n < size / sizeof(struct seg_wills);
 	     n++) {
 		struct seg_wills *block = (struct seg_wills *)((const uint8_t *)seg + offset);
 

@@ -27,9 +27,9 @@ struct host {
 	struct cm_id *listener;
 	unsigned events[RDMA_CM_EVENT_TIMEWAIT_EXIT + 1];
 	struct cm_event last;
-	unsigned sent; /* letters */
+	unsigned sent;	   /* letters */
 	uint16_t dropping; /* letters with this attribute get lost */
-	bool is_deaf; /* nothing reaches it */
+	bool is_deaf;	   /* nothing reaches it */
 	/* What its program does by itself */
 	bool accepts, answers, disconnects, destroys;
 	uint32_t qpn;

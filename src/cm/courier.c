@@ -143,31 +143,18 @@ static int send_to(struct cm *cm, const char *name, const struct letter *letter)
 		       0;
 }
 
-static bool is_listening_here(const struct cm *cm, const char *name)
-{
-	list_for_each(node, &cm->names) {
-		const struct cm_name *own = list_entry(node, struct cm_name, of_cm);
-		char text[96];
-
-		snprintf(text, sizeof(text), "uroce/cm/%x/%u/%s", own->ps, own->port, own->address);
-		if (!strcmp(text, name))
-			return true;
-	}
-	return false;
-}
-
 /* To who listens. 0, or errno. */
 static int send_to_service(struct cm *cm, uint64_t service_id, const union ibv_gid *gid, const struct letter *letter)
 {
-	char name[96];
+	char name[CM_NAME_BYTES];
 	int error = ECONNREFUSED;
 
+	if (name_is_here(cm, service_id, gid)) {
+		courier_to_self(cm, letter);
+		return 0;
+	}
 	for (unsigned i = 0; i < 3 && error == ECONNREFUSED; i++) {
-		name_of_listener(service_id, gid, i, name, sizeof(name));
-		if (is_listening_here(cm, name)) {
-			courier_to_self(cm, letter);
-			return 0;
-		}
+		name_of_listener(service_id, gid, i, name);
 		error = send_to(cm, name, letter);
 	}
 	return error;
@@ -364,20 +351,21 @@ void cm_take_packet(struct nic *nic, const struct arrival *arrival)
 	pthread_mutex_unlock(&cm->lock);
 }
 
-void courier_open_ports(struct cm_id *id)
+int courier_open_ports(struct cm_id *id)
 {
 	struct cm *cm = id->cm;
 	struct gid_table *table;
 	enum cause_code code;
+	int error;
 
 	if (!cm->nic)
-		return;
+		return 0;
 	if (!gid_is_zero(&id->sgid)) {
-		if (!gid_is_loopback(&id->sgid) || transport_is_wire_only()) {
-			if (!wire_port(cm->nic, &id->sgid, false, &code))
-				cm_record(cm, id, code, errno, 0);
-		}
-		return;
+		if ((gid_is_loopback(&id->sgid) && !transport_is_wire_only()) || wire_port(cm->nic, &id->sgid, false, &code))
+			return 0;
+		error = errno;
+		cm_record(cm, id, code, error, 0);
+		return error;
 	}
 	table = malloc(sizeof(*table));
 	for (uint32_t i = 0; table && (i || !gid_table_read(table, NULL)) && i < table->count; i++) {
@@ -387,4 +375,5 @@ void courier_open_ports(struct cm_id *id)
 			cm_record(cm, id, code, errno, 0);
 	}
 	free(table);
+	return 0;
 }

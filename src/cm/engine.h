@@ -280,8 +280,8 @@ int courier_bind(struct cm *cm, const char *name, struct helper_source *source, 
 void courier_stamp(struct letter *letter);
 /* Puts a letter where cm_settle() finds it. */
 void courier_to_self(struct cm *cm, const struct letter *letter);
-/* Packets of addresses that the id is reached by may arrive from now on. */
-void courier_open_ports(struct cm_id *id);
+/* Packets of addresses that the id is reached by may arrive from now on. 0, or errno where it has one address. */
+int courier_open_ports(struct cm_id *id);
 
 /* outlet.c: as a datagram from QP 1 to QP 1. 0, or errno. */
 #define CM_QP1_QKEY 0x80010000u
@@ -295,8 +295,10 @@ int name_take_any(struct cm_id *id);
 void name_release(struct cm_id *id);
 /* Whether others may not share the port with a listener. */
 bool name_is_shared(const struct cm_id *id);
-/* The name of who listens, most particular first; i = 0, 1, 2. */
-void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name, size_t bytes);
+/* The names of who may listen for an address, most particular first: i = 0, 1, 2; and whether it is one of ours. */
+#define CM_NAME_BYTES 96
+void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name);
+bool name_is_here(const struct cm *cm, uint64_t service_id, const union ibv_gid *gid);
 void names_free(struct cm *cm, bool is_child);
 void names_bury(struct cm *cm);
 

@@ -282,12 +282,20 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 
 int cm_resolve_route(struct cm_id *id, int timeout_ms)
 {
+	int error;
+
 	(void)timeout_ms;
 	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase != CM_ADDR_RESOLVED)
 		return leave(id, EINVAL, CAUSE_CM_STATE);
+	/* Another user, or another RoCE, may have the address's UDP port: then nothing would ever be answered. */
+	error = id->wire ? courier_open_ports(id) : 0;
+	if (error) {
+		channel_raise_plain(id, RDMA_CM_EVENT_ROUTE_ERROR, -error);
+		return leave(id, 0, CAUSE_NONE);
+	}
 	id->mtu = path_mtu(&id->sgid);
 	id->phase = CM_ROUTE_RESOLVED;
 	channel_raise_plain(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
@@ -344,8 +352,6 @@ int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const stru
 	enter(id);
 	if (id->phase != CM_ROUTE_RESOLVED || !param)
 		return leave(id, EINVAL, CAUSE_CM_STATE);
-	if (id->wire)
-		courier_open_ports(id);
 	error = conn_request(id, param, ece);
 	if (error)
 		return leave(id, error, CAUSE_CM_PRIVATE_DATA);

@@ -245,6 +245,37 @@ static void ud_server(struct side *side)
 	destroy(event.id);
 }
 
+/* Of two addresses the one is a group's. */
+static void group_client(struct side *side)
+{
+	union address group = { .v4 = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0xef010203) } }, other = side->address;
+	struct cm_id *id = make(side, "ud");
+	struct cm_event event;
+	unsigned read;
+	int mark;
+
+	other.v4.sin_port = 0;
+	CHECK(cm_join(id, &group.any, false, &mark) == EINVAL);
+	CHECK(!cm_bind(id, &other.any));
+	CHECK(!cm_join(id, &group.any, false, &mark));
+	event = expect(side, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+	CHECK(event.context == &mark && event.is_ud && event.param.ud.qp_num == 0xffffff);
+	CHECK(event.param.ud.qkey == RDMA_UDP_QKEY && !memcmp(event.param.ud.ah_attr.grh.dgid.raw + 12, &group.v4.sin_addr, 4));
+	CHECK(!cm_leave(id, &group.any, &read) && read == 1);
+	CHECK(cm_leave(id, &group.any, &read) == EADDRNOTAVAIL && !read);
+	CHECK(!cm_join(id, &group.any, true, &mark));
+	CHECK(!cm_leave(id, &group.any, &read) && !read);
+	CHECK(!cm_join(id, &other.any, false, &mark));
+	expect(side, RDMA_CM_EVENT_MULTICAST_ERROR, -EADDRNOTAVAIL);
+	cm_destroy_id(id, &read);
+	CHECK(read == 2);
+}
+
+static void group_server(struct side *side)
+{
+	(void)side;
+}
+
 #define MANY 500
 
 static void many_client(struct side *side)
@@ -446,6 +477,7 @@ static const struct scene {
 	{ "refused", refused_client, refused_server, false, false },
 	{ "reject", reject_client, reject_server, false, false },
 	{ "ud", ud_client, ud_server, false, false },
+	{ "group", group_client, group_server, false, false },
 	{ "many", many_client, many_server, false, false },
 	{ "crowd", crowd_client, crowd_server, false, false },
 	{ "exit", exit_client, exit_server, false, false },

@@ -68,7 +68,6 @@ void cm_free(struct cm *cm)
 	list_for_each_safe(node, tmp, &cm->destroyed)
 		id_free(list_entry(node, struct cm_id, of_channel));
 	free_letters(&cm->inbox);
-	free_letters(&cm->outbox);
 	names_free(cm, false);
 	courier_stop(cm, false);
 	outlets_close(cm, false);

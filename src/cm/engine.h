@@ -168,7 +168,7 @@ struct cm {
 	uint32_t next_id;
 	struct cm_id **heap; /* ids with a timer, the next first; room for all ids */
 	size_t heap_count, heap_room, ids;
-	struct list inbox, outbox; /* struct queued_letter */
+	struct list inbox, outbox; /* struct queued_letter; what waits for full sockets */
 	uint64_t tried_at;	   /* when the outbox last was */
 	struct list names, dead_names;
 	struct cm_courier *courier; /* NULL: not needed yet */

@@ -25,6 +25,7 @@ struct attach;
 struct share;
 struct wire;
 struct addresses;
+struct cm;
 
 struct nic {
 	struct nic_segment *seg;
@@ -62,6 +63,7 @@ struct nic {
 	struct share *share;   /* nic/share.h; NULL: memory stays private */
 	struct wire *wire;     /* src/roce: UDP sockets */
 	struct addresses *addresses; /* nic/addresses.h */
+	struct cm *cm;	       /* src/cm: connections by address */
 };
 
 /* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with

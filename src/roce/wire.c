@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "nic/requester.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
@@ -456,6 +457,11 @@ static void arrived(void *arg, const struct arrival *arrival)
 
 	if (packet->qpn == ROCE_MULTICAST_QPN && service == ROCE_UD) {
 		arrived_for_group(delivery, arrival);
+		return;
+	}
+	if (packet->qpn == 1) {
+		end_of_qp(delivery);
+		cm_take_packet(delivery->nic, arrival);
 		return;
 	}
 	if (!delivery->qp || delivery->qpn != packet->qpn) {

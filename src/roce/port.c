@@ -243,7 +243,7 @@ struct port *port_open_group(const union ibv_gid *mgid, const uint32_t interface
 	return NULL;
 }
 
-void port_close_descriptors(struct port *port)
+static void close_sockets(struct port *port)
 {
 	close(port->fd);
 	for (int i = 0; i < PORT_FLOWS; i++) {
@@ -252,9 +252,16 @@ void port_close_descriptors(struct port *port)
 	}
 }
 
+void port_close_descriptors(struct port *port)
+{
+	close_sockets(port);
+	steering_forget(port, true);
+}
+
 void port_close(struct port *port)
 {
-	port_close_descriptors(port);
+	close_sockets(port);
+	steering_forget(port, false);
 	burst_forget_spares(port);
 	free(port->buffers);
 	free(port->seen);

@@ -32,7 +32,8 @@ struct port {
 	uint16_t flow_port[PORT_FLOWS]; /* source port of each */
 	_Atomic bool polled; /* pollers look at it: a connected QP uses it, or something has arrived on it */
 	_Atomic uint32_t strays;   /* packets of other processes, since the filter was renewed */
-	uint64_t renew_after;	   /* CLOCK_MONOTONIC ns; helper */
+	_Atomic uint64_t asked_at; /* CLOCK_MONOTONIC ns, when anybody last asked who is where */
+	struct asking *asking;	   /* helper; NULL: never yet (roce/steering.h) */
 	pthread_mutex_t receiving; /* held by who receives: what follows */
 	struct port_buffers *buffers;
 	struct icrc_flows *seen;

@@ -547,38 +547,30 @@ static void strays_ready(struct nic *nic, struct helper_source *source)
 	end(&delivery);
 }
 
-static void renew_filter(struct nic *nic, struct port *port)
-{
-	struct served served[SERVED_MOST] = { { &port->source, port->fd } };
-	unsigned count = 1;
-
-	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++) {
-		struct strays *strays = nic->wire->strays[i];
-
-		if (strays)
-			served[count++] = (struct served){ &strays->source, strays->fd };
-	}
-	steering_renew(port, nic, served, count);
-}
-
 /* Ports whose packets keep coming to the wrong process. Returns when to look again. */
 static uint64_t renew_filters(struct nic *nic)
 {
 	struct wire *wire = nic->wire;
-	uint64_t now = nic_now(), next = UINT64_MAX;
+	uint64_t next = UINT64_MAX;
 
 	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
 		struct port *port = wire->ports[i];
+		uint64_t again, now = nic_now();
 
-		if (atomic_load(&port->strays) <= STRAYS_MANY)
-			continue;
-		if (now < port->renew_after) {
-			next = port->renew_after < next ? port->renew_after : next;
+		if (steering_is_asking(port, &again)) {
+			next = again < next ? again : next;
 			continue;
 		}
-		renew_filter(nic, port);
-		port->renew_after = nic_now() + RENEW_PAUSE;
+		if (atomic_load(&port->strays) <= STRAYS_MANY)
+			continue;
+		/* What came before somebody asked last, it may have been another, is no reason to ask again. */
 		atomic_store(&port->strays, 0);
+		if (now < atomic_load_explicit(&port->asked_at, memory_order_relaxed) + RENEW_PAUSE)
+			continue;
+		atomic_store_explicit(&port->asked_at, now, memory_order_relaxed);
+		steering_ask(nic, port);
+		if (steering_is_asking(port, &again))
+			next = again < next ? again : next;
 	}
 	return next;
 }

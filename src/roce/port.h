@@ -12,6 +12,7 @@
 
 #include "nic/helper.h"
 #include "roce/icrc.h"
+#include "roce/identification.h"
 #include "roce/packet.h"
 
 #define PORT_FLOWS	 16
@@ -36,7 +37,7 @@ struct port {
 	struct asking *asking;	   /* helper; NULL: never yet (roce/steering.h) */
 	pthread_mutex_t receiving; /* held by who receives: what follows */
 	struct port_buffers *buffers;
-	struct icrc_flows *seen;
+	struct id_flows *seen;
 	pthread_mutex_t spare_lock; /* what follows: memory for bursts (roce/burst.h) */
 	struct burst_buffer *spare;
 	unsigned spares;

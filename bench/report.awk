@@ -1,33 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# Reads measurements, "NAME VALUE" a line, each name several times. Prints the medians, and from them ratios; what was not
-# measured is left out. -v too_good=SHARE: above this share of memcpy's rate something was not copied.
+# What `run` measured, after figures.awk. -v too_good=SHARE: above this share of memcpy's rate something was not copied.
 
-function median(name, sorted, i, j, t, n) {
-	n = count[name]
-	for (i = 1; i <= n; i++)
-		sorted[i] = value[name, i]
-	for (i = 2; i <= n; i++)
-		for (j = i; j > 1 && sorted[j] < sorted[j - 1]; j--) {
-			t = sorted[j]
-			sorted[j] = sorted[j - 1]
-			sorted[j - 1] = t
-		}
-	least[name] = sorted[1]
-	most[name] = sorted[n]
-	return n % 2 ? sorted[(n + 1) / 2] : (sorted[n / 2] + sorted[n / 2 + 1]) / 2
-}
-function figure(name, unit, text) {
-	if (!(name in count))
-		return
-	m[name] = median(name)
-	printf "%-44s %10.3f  %10.3f  %10.3f  %s\n", text, m[name], least[name], most[name], unit
-}
-function ratio(name, over, text, remark) {
-	if (!(name in m) || !(over in m) || !m[over])
-		return
-	printf "%-60s %8.3f%s\n", text, m[name] / m[over], remark
-}
 # Bandwidth next to memcpy: more than that can only be had by not copying.
 function share(name, size, text, remark) {
 	remark = ""
@@ -35,7 +9,6 @@ function share(name, size, text, remark) {
 		remark = "  too good: something was not copied"
 	ratio(name, "memcpy_" size, text, remark)
 }
-{ value[$1, ++count[$1]] = $2 }
 END {
 	printf "%-44s %10s  %10s  %10s\n", "FIGURE", "median", "least", "most"
 	figure("line", "us", "machine: cache line, one way")

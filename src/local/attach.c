@@ -85,7 +85,6 @@ static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, i
 				     uint32_t slot)
 {
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
-	struct epoll_event event = { .events = EPOLLIN, .data.ptr = endpoint };
 
 	if (!endpoint)
 		return NULL;
@@ -93,7 +92,7 @@ static struct endpoint *endpoint_add(struct nic *nic, enum endpoint_kind kind, i
 	endpoint->kind = kind;
 	endpoint->fd = fd;
 	endpoint->slot = slot;
-	if (epoll_ctl(nic->epoll, EPOLL_CTL_ADD, fd, &event)) {
+	if (helper_watch(nic, fd, &endpoint->source)) {
 		free(endpoint);
 		return NULL;
 	}

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <linux/rtnetlink.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,7 +33,6 @@ int addresses_start(struct nic *nic)
 {
 	const struct sockaddr_nl name = { .nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR };
 	struct addresses *addresses = calloc(1, sizeof(*addresses));
-	struct epoll_event event = { .events = EPOLLIN, .data.ptr = addresses };
 
 	if (!addresses)
 		return ENOMEM;
@@ -44,7 +42,7 @@ int addresses_start(struct nic *nic)
 	list_init(&addresses->watchers);
 	addresses->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (addresses->fd >= 0 && (bind(addresses->fd, (const struct sockaddr *)&name, sizeof(name)) ||
-				   epoll_ctl(nic->epoll, EPOLL_CTL_ADD, addresses->fd, &event))) {
+				   helper_watch(nic, addresses->fd, &addresses->source))) {
 		close(addresses->fd);
 		addresses->fd = -1;
 	}

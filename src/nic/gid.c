@@ -198,28 +198,21 @@ static struct {
 	time_t read_at; /* CLOCK_MONOTONIC, s */
 } local;
 
-static void take_lock(void)
+static void lock_addresses(void)
 {
 	pthread_mutex_lock(&lock);
 }
 
-static void give_lock(void)
+static void unlock_addresses(void)
 {
 	pthread_mutex_unlock(&lock);
 }
 
-/* A child must not inherit the lock from a thread that it does not have. */
-static void watch_fork(void)
+/* A child must not inherit the lock from a thread that it does not have. Before others do so for their locks: the last is taken
+ * first at fork(), and this one is taken inside others. */
+__attribute__((constructor)) static void watch_fork(void)
 {
-	pthread_atfork(take_lock, give_lock, give_lock);
-}
-
-static void lock_addresses(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_fork);
-	take_lock();
+	pthread_atfork(lock_addresses, unlock_addresses, unlock_addresses);
 }
 
 /* The host's addresses in the order of a table; as read_candidates(). */
@@ -304,7 +297,7 @@ void gid_table_update(struct gid_table *table, const char *const *interfaces)
 		return;
 	lock_addresses();
 	change(table, candidates, count);
-	give_lock();
+	unlock_addresses();
 	free(candidates);
 }
 
@@ -320,7 +313,7 @@ int gid_table_read(struct gid_table *table, const char *const *interfaces)
 	table->interface_mtu = USUAL_MTU;
 	if (candidates)
 		change(table, candidates, count);
-	give_lock();
+	unlock_addresses();
 	free(candidates);
 	return error;
 }
@@ -336,7 +329,7 @@ bool gid_table_get(const struct gid_table *table, uint32_t index, union ibv_gid 
 	*gid = table->gids[index];
 	if (ifindex)
 		*ifindex = table->ifindex[index];
-	give_lock();
+	unlock_addresses();
 	return there;
 }
 
@@ -349,7 +342,7 @@ int gid_table_find(const struct gid_table *table, const union ibv_gid *gid)
 		if (!memcmp(&table->gids[i], gid, sizeof(*gid)))
 			found = (int)i;
 	}
-	give_lock();
+	unlock_addresses();
 	return found;
 }
 
@@ -392,7 +385,7 @@ bool gid_is_local(const union ibv_gid *gid)
 		keep_local(addresses, count);
 		found = addresses && is_cached(gid);
 	}
-	give_lock();
+	unlock_addresses();
 	return found;
 }
 
@@ -403,5 +396,5 @@ void gid_update_local(void)
 
 	lock_addresses();
 	keep_local(addresses, count);
-	give_lock();
+	unlock_addresses();
 }

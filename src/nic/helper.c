@@ -78,6 +78,7 @@ static void *helper(void *arg)
 		if (n < 0 && errno != EINTR)
 			break;
 
+		atomic_load(&nic->sources); /* see helper_watch() */
 		for (int i = 0; i < n; i++) {
 			uint64_t rings;
 
@@ -95,16 +96,25 @@ static void *helper(void *arg)
 	return NULL;
 }
 
+int helper_watch(struct nic *nic, int fd, struct helper_source *source)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = source };
+
+	/* What the source is goes to the helper through the kernel; the language wants it said. */
+	atomic_fetch_add(&nic->sources, 1);
+	return epoll_ctl(nic->epoll, EPOLL_CTL_ADD, fd, &event) ? errno : 0;
+}
+
 int helper_start(struct nic *nic)
 {
-	struct epoll_event doorbell = { .events = EPOLLIN, .data.ptr = NULL };
 	sigset_t all, old;
+	int error = helper_watch(nic, nic->doorbell, NULL);
 
-	if (epoll_ctl(nic->epoll, EPOLL_CTL_ADD, nic->doorbell, &doorbell))
-		return errno;
+	if (error)
+		return error;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error = pthread_create(&nic->helper, NULL, helper, nic);
+	error = pthread_create(&nic->helper, NULL, helper, nic);
 
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error)

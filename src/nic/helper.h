@@ -15,6 +15,9 @@ struct helper_source {
 	void (*ready)(struct nic *nic, struct helper_source *source);
 };
 
+/* The helper calls source->ready when there is something to read on fd, until that is closed. 0, or errno. */
+int helper_watch(struct nic *nic, int fd, struct helper_source *source);
+
 /* 0, or errno. */
 int helper_start(struct nic *nic);
 /* False when it cannot be told: the program closed its descriptors behind our back. */

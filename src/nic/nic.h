@@ -57,6 +57,7 @@ struct nic {
 	_Atomic pid_t helper_tid; /* 0 until it runs */
 	_Atomic bool helper_stop;
 	int epoll;
+	_Atomic uint32_t sources; /* that helper_watch() was given */
 	struct attach *attach; /* src/local: sockets and peers */
 	struct share *share;   /* nic/share.h; NULL: memory stays private */
 	struct wire *wire;     /* src/roce: UDP sockets */

@@ -147,7 +147,7 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 	}
 	counter_add(&qp->nic->seg->counters.local_ack_timeout_err, 1);
 
-	struct cause c = { .limit = ack_timeout(qp), .count = qp->attr.retry_cnt + 1u };
+	struct cause c = { .limit = ack_timeout(qp), .value = result->value, .count = qp->attr.retry_cnt + 1u };
 	uint32_t cause = request_record(qp, wqe, (enum cause_code)result->cause, IBV_WC_RETRY_EXC_ERR, &c);
 
 	fail(qp, wqe, IBV_WC_RETRY_EXC_ERR, cause);

@@ -29,6 +29,7 @@ struct transport_result {
 	uint32_t cause;	 /* enum cause_code */
 	uint64_t due;	 /* CLOCK_MONOTONIC ns */
 	uint64_t timer; /* RNR: how long the responder tells to wait, ns */
+	uint64_t value; /* no response: of the cause */
 	bool waited;	/* no response: it was waited for */
 };
 

@@ -63,7 +63,7 @@ CAUSE(NO_ADDRESS_SPACE, 53,
       "no address space is left, here or at the other end, to map a peer's segment in (ulimit -v)")
 CAUSE(NO_ANSWER, 54, "no packet came back from the other host")
 CAUSE(WIRE_UNREACHABLE, 55, "the system refuses to send to the other host: no route, or no source address")
-CAUSE(WIRE_PORT, 56, "another user, or another RoCE, has the UDP port of this address: use another address, or UROCE_PORT")
+CAUSE(WIRE_PORT, 56, "another user, or another RoCE, has the UDP port of this address (value: its uid): use another address, or UROCE_PORT")
 CAUSE(WIRE_MTU, 57, "the packets are longer than the interface takes: use a smaller path MTU")
 
 /* Flushes and consequences */

@@ -70,6 +70,10 @@ uint16_t port_configured(void);
 
 /* Opens the sockets of an address; NULL with errno. EADDRINUSE: another user, or another RoCE, has the port. */
 struct port *port_open(const union ibv_gid *gid);
+/* Whether a socket of this network namespace has the port of the address, or of all addresses; *uid is its user's. A socket of the
+ * kernel, soft-RoCE's above all, is root's. */
+bool port_owner(const union ibv_gid *gid, uint16_t number, uint32_t *uid);
+
 /* As a member of a multicast group, on interfaces; it receives a copy of what comes, as others that join do. NULL with errno. */
 struct port *port_open_group(const union ibv_gid *mgid, const uint32_t interfaces[], unsigned count);
 void port_close(struct port *port);

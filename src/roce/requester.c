@@ -372,13 +372,19 @@ void wire_send(struct nic_qp *qp, struct wire_qp *w)
 }
 
 /* Why nothing comes back, as far as this end can know. */
-static enum transport_outcome no_response(struct wire_qp *w, struct transport_result *result, bool waited)
+static enum transport_outcome no_response(struct nic_qp *qp, struct wire_qp *w, struct transport_result *result, bool waited)
 {
 	result->cause = w->psn_mismatch		   ? CAUSE_PSN_MISMATCH :
 			w->no_route		   ? w->no_route :
 			w->route_error == EMSGSIZE ? CAUSE_WIRE_MTU :
 			w->route_error		   ? CAUSE_WIRE_UNREACHABLE :
 						     CAUSE_NO_ANSWER;
+	uint32_t uid;
+
+	if (result->cause == CAUSE_WIRE_PORT && port_owner(&qp->path.sgid, port_configured(), &uid))
+		result->value = uid;
+	else
+		result->value = (uint64_t)w->route_error;
 	result->waited = waited;
 	return TRANSPORT_NO_RESPONSE;
 }
@@ -422,7 +428,7 @@ static enum transport_outcome outcome_of_head(struct nic_qp *qp, struct nic_swqe
 		return TRANSPORT_DONE;
 	}
 	if (!w->has_route)
-		return no_response(w, result, false);
+		return no_response(qp, w, result, false);
 	if (w->rnr) {
 		w->rnr = w->resend_one = false;
 		result->timer = rnr_timer(w->rnr_code);
@@ -438,7 +444,7 @@ static enum transport_outcome outcome_of_head(struct nic_qp *qp, struct nic_swqe
 		wire_go_back(w);
 		w->deadline = w->probe_at = 0;
 		w->recovering = false;
-		return no_response(w, result, true);
+		return no_response(qp, w, result, true);
 	}
 	if (w->probe_at && now >= w->probe_at) {
 		w->resend_one = true;

@@ -69,11 +69,11 @@ void wire_stop(struct nic *nic)
 	nic->wire = NULL;
 }
 
-static void set_events(struct nic *nic, struct port *port, uint32_t events, int how)
+static void set_events(struct nic *nic, struct port *port, uint32_t events)
 {
 	struct epoll_event event = { .events = events, .data.ptr = &port->source };
 
-	epoll_ctl(nic->epoll, how, port->fd, &event);
+	epoll_ctl(nic->epoll, EPOLL_CTL_MOD, port->fd, &event);
 }
 
 static void group_ready(struct nic *nic, struct helper_source *source);
@@ -81,12 +81,12 @@ static void group_ready(struct nic *nic, struct helper_source *source);
 void wire_listen_to(struct nic *nic, struct port *port)
 {
 	port->source.ready = group_ready;
-	set_events(nic, port, EPOLLIN, EPOLL_CTL_ADD);
+	helper_watch(nic, port->fd, &port->source);
 }
 
 void wire_ignore(struct nic *nic, struct port *port)
 {
-	set_events(nic, port, 0, EPOLL_CTL_DEL);
+	epoll_ctl(nic->epoll, EPOLL_CTL_DEL, port->fd, NULL);
 }
 
 /* Pollers look at it from now on. Wire's lock held. */
@@ -96,7 +96,7 @@ static void set_polled(struct nic *nic, struct port *port)
 		return;
 	atomic_store(&port->polled, true);
 	if (!atomic_load(&nic->wire->helped))
-		set_events(nic, port, 0, EPOLL_CTL_MOD);
+		set_events(nic, port, 0);
 	atomic_store(&nic->wire->used, true);
 	/* Whoever comes last tells the kernel who is there, before there is anything to steer. */
 	atomic_store(&port->strays, STRAYS_MANY + 1);
@@ -117,10 +117,8 @@ static void open_strays(struct nic *nic)
 		wire->strays[i] = strays_open(atomic_load(&nic->seg->hdr.slots[i]));
 		if (!wire->strays[i])
 			continue;
-		struct epoll_event event = { .events = EPOLLIN, .data.ptr = &wire->strays[i]->source };
-
 		wire->strays[i]->source.ready = strays_ready;
-		epoll_ctl(nic->epoll, EPOLL_CTL_ADD, wire->strays[i]->fd, &event);
+		helper_watch(nic, wire->strays[i]->fd, &wire->strays[i]->source);
 	}
 }
 
@@ -141,7 +139,7 @@ struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, e
 		port = port_open(gid);
 		if (port) {
 			port->source.ready = port_ready;
-			set_events(nic, port, EPOLLIN, EPOLL_CTL_ADD);
+			helper_watch(nic, port->fd, &port->source);
 			wire->ports[count] = port;
 			atomic_store_explicit(&wire->count, count + 1, memory_order_release);
 		} else {
@@ -584,7 +582,7 @@ static void set_helped(struct nic *nic, bool helped)
 	if (atomic_load(&wire->helped) != helped) {
 		for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
 			if (atomic_load(&wire->ports[i]->polled))
-				set_events(nic, wire->ports[i], helped ? EPOLLIN : 0, EPOLL_CTL_MOD);
+				set_events(nic, wire->ports[i], helped ? EPOLLIN : 0);
 		}
 		atomic_store(&wire->polls, 0);
 		atomic_store(&wire->helped, helped);

@@ -38,7 +38,6 @@
 #include "tools/libraries.h"
 #include "tools/program.h"
 #include "tools/tools.h"
-#include "tools/udp.h"
 #include "tools/verbs.h"
 
 #define FEW_FILES 256
@@ -559,7 +558,7 @@ static void check_wire(struct patient *patient)
 		taken++;
 		inet_ntop(gid_is_ipv4(gid) ? AF_INET : AF_INET6, gid_is_ipv4(gid) ? gid->raw + 12 : gid->raw, text,
 			  sizeof(text));
-		if (error == EADDRINUSE && udp_port_owner(gid, number, &uid))
+		if (error == EADDRINUSE && port_owner(gid, number, &uid))
 			report(patient, NOTE, "wire", "use another address, or UROCE_PORT at both ends",
 			       "UDP port %u of %s is that of user %u (root: perhaps the kernel's soft-RoCE)", number, text, uid);
 		else

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "nic/layout.h"
+#include "roce/port.h"
 #include "tools/libraries.h"
 #include "tools/processes.h"
 #include "tools/regions.h"
@@ -131,6 +132,7 @@ static void gather_gids(struct json_object *array, const struct ibv_gid_entry *g
 	for (ssize_t i = 0; i < count; i++) {
 		char address[INET6_ADDRSTRLEN], interface[IF_NAMESIZE];
 		struct json_object *gid;
+		uint32_t uid;
 
 		if (gids[i].port_num != port)
 			continue;
@@ -140,6 +142,8 @@ static void gather_gids(struct json_object *array, const struct ibv_gid_entry *g
 			 inet_ntop(AF_INET6, gids[i].gid.raw, address, sizeof(address)));
 		add_text(gid, "type", gid_type(gids[i].gid_type));
 		add_text(gid, "interface", if_indextoname(gids[i].ndev_ifindex, interface));
+		if (port_owner(&gids[i].gid, port_configured(), &uid))
+			add_number(gid, "udp_port_uid", uid);
 	}
 }
 
@@ -317,8 +321,11 @@ static void print_port(struct json_object *port)
 	for (size_t i = 0; i < json_object_array_length(gids); i++) {
 		struct json_object *gid = json_object_array_get_idx(gids, i);
 
-		printf("    GID %3s  %-40s %-8s  %s\n", text_of(gid, "index"), text_of(gid, "gid"),
-		       text_of(gid, "type"), text_of(gid, "interface"));
+		printf("    GID %3s  %-40s %-8s  %-8s", text_of(gid, "index"), text_of(gid, "gid"), text_of(gid, "type"),
+		       text_of(gid, "interface"));
+		if (json_object_object_get(gid, "udp_port_uid"))
+			printf("  UDP port of user %s", text_of(gid, "udp_port_uid"));
+		putchar('\n');
 	}
 }
 

@@ -125,7 +125,10 @@ results() {
 
 # sizes: how many powers of two there are from 2 to the longest datagram.
 sizes() {
-	"$uroce" run -- ibv_devinfo | awk '/active_mtu/ { for (n = 0; 2 ^ (n + 1) <= $2; n++); print n; exit }'
+	(
+		[ -z "${PRELOAD:-}" ] || export LD_PRELOAD="$PRELOAD"
+		"$uroce" run -- ibv_devinfo
+	) | awk '/active_mtu/ { for (n = 0; 2 ^ (n + 1) <= $2; n++); print n; exit }'
 }
 
 # refused STATUS: an end by the program's own decision, not by a signal or for want of time.

@@ -76,6 +76,20 @@ install_in() {
 	cp "$library" "$1/lib/uroce/"
 }
 
+# other_user_takes_port PORT: of all IPv4 addresses; until $holder is killed.
+other_user_takes_port() {
+	[ "$(id -u)" = 0 ] || skip "only root can be two users"
+	mkfifo bound
+	setpriv --reuid 65534 --clear-groups /usr/bin/python3 -c "
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('', $1))
+print('bound', flush=True)
+time.sleep(60)" >bound &
+	holder=$!
+	read -r line <bound
+}
+
 run_case() {
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT

@@ -72,16 +72,7 @@ unusable_runtime_directory_is_noted() {
 }
 
 port_of_another_user_is_noted() {
-	[ "$(id -u)" = 0 ] || skip "only root can be two users"
-	mkfifo bound
-	setpriv --reuid 65534 --clear-groups /usr/bin/python3 -c '
-import socket, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 24791))
-print("bound", flush=True)
-time.sleep(60)' >bound &
-	holder=$!
-	read -r line <bound
+	other_user_takes_port 24791
 	UROCE_PORT=24791 status 0 "$uroce" doctor
 	kill $holder
 	grep -q '^note *wire *UDP port 24791 of .* is that of user 65534' out || fail "$(cat out)"

@@ -68,6 +68,17 @@ device_is_shown_as_a_program_sees_it() {
 	grep -q 'GID   0 ' out || fail "no GID 0: $(cat out)"
 }
 
+owner_of_a_port_is_shown() {
+	other_user_takes_port 24791
+	UROCE_PORT=24791 "$uroce" info >out || :
+	"$uroce" info >other || :
+	UROCE_PORT=24791 "$uroce" info --json >json || :
+	kill $holder
+	grep -q 'GID .*::ffff:127.0.0.1 .* lo .*UDP port of user 65534' out || fail "$(cat out)"
+	grep -q '"udp_port_uid": *65534' json || fail "$(cat json)"
+	! grep -q 65534 other || fail "of another port: $(cat other)"
+}
+
 wrong_setting_is_said() {
 	UROCE_PROFILE=no-such-card status 1 "$uroce" info
 	same "lines on stderr" 1 "$(wc -l <err)"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Whose a port is, from /proc/net/udp and udp6. See udp.h. */
-#include "tools/udp.h"
+/* Whose a port is, from /proc/net/udp and udp6. See port.h. */
+#include "roce/port.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static bool is_address(const char *text, const uint8_t *address, size_t bytes)
 	return !memcmp(words, address, bytes) || !memcmp(words, any, bytes);
 }
 
-bool udp_port_owner(const union ibv_gid *gid, uint16_t port, uint32_t *uid)
+bool port_owner(const union ibv_gid *gid, uint16_t port, uint32_t *uid)
 {
 	bool v4 = gid_is_ipv4(gid), found = false;
 	FILE *file = fopen(v4 ? "/proc/net/udp" : "/proc/net/udp6", "re");

@@ -34,6 +34,7 @@ struct port {
 	_Atomic bool polled; /* pollers look at it: a connected QP uses it, or something has arrived on it */
 	_Atomic uint32_t strays;   /* packets of other processes, since the filter was renewed */
 	_Atomic uint64_t asked_at; /* CLOCK_MONOTONIC ns, when anybody last asked who is where */
+	_Atomic bool steered;	   /* others know that we are there; set under the wire's lock */
 	struct asking *asking;	   /* helper; NULL: never yet (roce/steering.h) */
 	pthread_mutex_t receiving; /* held by who receives: what follows */
 	struct port_buffers *buffers;

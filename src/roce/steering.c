@@ -28,7 +28,7 @@ struct question {
 };
 
 /* Places that are asked for at once, and ns since the last answer after which the others of them are given up. */
-#define ASKED_AT_ONCE 32u
+#define ASKED_AT_ONCE 16u
 #define ANSWER_WAIT   50000000ull
 
 static socklen_t bytes_of(const union port_address *address)
@@ -110,6 +110,7 @@ static void set_filter(struct port *port, const struct places *places)
 
 static void ask_for_more(struct asking *asking)
 {
+	const union port_address *to = &asking->port->address;
 	struct question question = { .kind = QUESTION, .round = ++asking->round };
 
 	memcpy(question.magic, magic, sizeof(magic));
@@ -120,7 +121,7 @@ static void ask_for_more(struct asking *asking)
 	asking->until = nic_now() + ANSWER_WAIT;
 	for (uint32_t place = asking->from; place < asking->to; place++) {
 		question.place = htons((uint16_t)place);
-		send(asking->fd, &question, sizeof(question), MSG_DONTWAIT | MSG_NOSIGNAL);
+		sendto(asking->fd, &question, sizeof(question), MSG_DONTWAIT | MSG_NOSIGNAL, &to->any, bytes_of(to));
 	}
 }
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -209,7 +208,6 @@ void steering_ask(struct nic *nic, struct port *port)
 {
 	struct asking *asking = port->asking;
 	union port_address address = port->address;
-	struct epoll_event event = { .events = EPOLLIN };
 
 	if (!asking)
 		asking = port->asking = calloc(1, sizeof(*asking));
@@ -222,12 +220,12 @@ void steering_ask(struct nic *nic, struct port *port)
 		address.v4.sin_port = 0;
 	else
 		address.v6.sin6_port = 0;
-	event.data.ptr = &asking->source;
 	if (asking->fd < 0)
 		return;
 	/* Connected: nobody but who has the port can answer. */
 	if (bind(asking->fd, &address.any, bytes_of(&address)) ||
-	    connect(asking->fd, &port->address.any, bytes_of(&port->address)) || epoll_ctl(nic->epoll, EPOLL_CTL_ADD, asking->fd, &event)) {
+	    connect(asking->fd, &port->address.any, bytes_of(&port->address)) ||
+	    helper_watch(nic, asking->fd, &asking->source)) {
 		close(asking->fd);
 		asking->fd = -1;
 		return;

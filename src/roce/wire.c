@@ -29,7 +29,7 @@
 
 /* ns that a QP waits, on its way to RTR, until the kernel knows whose its packets are, and rounds in which what is left on a port
  * that is being closed goes to whom it is for. */
-#define STEERED_WAIT 20000000ull
+#define STEERED_WAIT 100000000ull
 #define LAST_ROUNDS  16
 
 static void port_ready(struct nic *nic, struct helper_source *source);
@@ -148,8 +148,11 @@ struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, e
 		if (port) {
 			port->source.ready = port_ready;
 			helper_watch(nic, port->fd, &port->source);
+			/* Whoever comes last tells the kernel who is there, before there is anything to steer. */
+			atomic_store(&port->strays, STRAYS_MANY + 1);
 			wire->ports[count] = port;
 			atomic_store_explicit(&wire->count, count + 1, memory_order_release);
+			nic_ring_doorbell(nic);
 		} else {
 			*code = errno == EADDRINUSE ? CAUSE_WIRE_PORT : CAUSE_WIRE_UNREACHABLE;
 		}

@@ -41,6 +41,10 @@ check-faults-long: check-build
 check-wire-long: check-build
 	@scripts/check $(BUILD) -C hour -L hour
 
+# 64 processes on each of two hosts that start, leave, are stopped and killed, for a minute.
+check-crowd: check-build
+	@scripts/check $(BUILD) -C crowd -L crowd
+
 # Everything, built with sanitizers into a directory of its own. What one of them cannot do is left out where that test is
 # defined, with the reason.
 check-asan: SANITIZE = address,undefined
@@ -85,4 +89,4 @@ bench:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench
+.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench

@@ -12,6 +12,7 @@
 
 #include "nic/helper.h"
 #include "roce/icrc.h"
+#include "roce/identification.h"
 #include "roce/packet.h"
 
 #define PORT_FLOWS	 16
@@ -32,10 +33,12 @@ struct port {
 	uint16_t flow_port[PORT_FLOWS]; /* source port of each */
 	_Atomic bool polled; /* pollers look at it: a connected QP uses it, or something has arrived on it */
 	_Atomic uint32_t strays;   /* packets of other processes, since the filter was renewed */
-	uint64_t renew_after;	   /* CLOCK_MONOTONIC ns; helper */
+	_Atomic uint64_t asked_at; /* CLOCK_MONOTONIC ns, when anybody last asked who is where */
+	_Atomic bool steered;	   /* others know that we are there; set under the wire's lock */
+	struct asking *asking;	   /* helper; NULL: never yet (roce/steering.h) */
 	pthread_mutex_t receiving; /* held by who receives: what follows */
 	struct port_buffers *buffers;
-	struct icrc_flows *seen;
+	struct id_flows *seen;
 	pthread_mutex_t spare_lock; /* what follows: memory for bursts (roce/burst.h) */
 	struct burst_buffer *spare;
 	unsigned spares;

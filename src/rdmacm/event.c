@@ -115,7 +115,7 @@ static bool is_multicast(enum rdma_cm_event_type type)
 /* The public event from the connection manager's. */
 static void translate(struct event *event)
 {
-	struct rdma_cm_event *public = &event->event;
+	struct rdma_cm_event *told = &event->event;
 
 	if (is_multicast(event->cm.type)) {
 		event->group = event->cm.context;
@@ -123,15 +123,15 @@ static void translate(struct event *event)
 	} else {
 		event->owner = event->cm.context;
 	}
-	public->id = &event->owner->id;
-	public->event = event->cm.type;
-	public->status = event->cm.status;
+	told->id = &event->owner->id;
+	told->event = event->cm.type;
+	told->status = event->cm.status;
 	if (event->cm.is_ud)
-		public->param.ud = event->cm.param.ud;
+		told->param.ud = event->cm.param.ud;
 	else
-		public->param.conn = event->cm.param.conn;
+		told->param.conn = event->cm.param.conn;
 	if (event->group)
-		public->param.ud.private_data = event->group->context;
+		told->param.ud.private_data = event->group->context;
 }
 
 PUBLIC int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **out)
@@ -157,9 +157,9 @@ PUBLIC int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_
 	return answer(error);
 }
 
-PUBLIC int rdma_ack_cm_event(struct rdma_cm_event *public)
+PUBLIC int rdma_ack_cm_event(struct rdma_cm_event *told)
 {
-	struct event *event = (struct event *)public;
+	struct event *event = (struct event *)told;
 
 	if (!event)
 		return answer(EINVAL);

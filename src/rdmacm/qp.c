@@ -23,11 +23,11 @@ static int init_attr(struct id *id, struct ibv_qp_attr *attr, int *mask)
 	return 0;
 }
 
-PUBLIC int rdma_init_qp_attr(struct rdma_cm_id *public, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
+PUBLIC int rdma_init_qp_attr(struct rdma_cm_id *handle, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 {
 	if (!qp_attr || !qp_attr_mask)
 		return answer(EINVAL);
-	return answer(init_attr(to_id(public), qp_attr, qp_attr_mask));
+	return answer(init_attr(to_id(handle), qp_attr, qp_attr_mask));
 }
 
 static int move(struct id *id, struct ibv_qp *qp, enum ibv_qp_state state)
@@ -161,14 +161,14 @@ no_qp:
 	return error;
 }
 
-PUBLIC int rdma_create_qp_ex(struct rdma_cm_id *public, struct ibv_qp_init_attr_ex *qp_init_attr)
+PUBLIC int rdma_create_qp_ex(struct rdma_cm_id *handle, struct ibv_qp_init_attr_ex *qp_init_attr)
 {
 	if (!qp_init_attr)
 		return answer(EINVAL);
-	return answer(create_qp(to_id(public), qp_init_attr));
+	return answer(create_qp(to_id(handle), qp_init_attr));
 }
 
-PUBLIC int rdma_create_qp(struct rdma_cm_id *public, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
+PUBLIC int rdma_create_qp(struct rdma_cm_id *handle, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
 	struct ibv_qp_init_attr_ex attr = { 0 };
 	int error;
@@ -181,7 +181,7 @@ PUBLIC int rdma_create_qp(struct rdma_cm_id *public, struct ibv_pd *pd, struct i
 		attr.comp_mask = IBV_QP_INIT_ATTR_PD;
 		attr.pd = pd;
 	}
-	error = create_qp(to_id(public), &attr);
+	error = create_qp(to_id(handle), &attr);
 	if (!error)
 		memcpy(qp_init_attr, &attr, sizeof(*qp_init_attr));
 	return answer(error);

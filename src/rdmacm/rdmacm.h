@@ -29,8 +29,8 @@
 struct device {
 	struct ibv_context *verbs;
 	uint8_t initiator_depth, responder_resources; /* the most it has */
-	struct ibv_pd *pd; /* the default one; NULL while no id is bound */
-	unsigned users;	   /* of pd: ids */
+	struct ibv_pd *pd;			      /* the default one; NULL while no id is bound */
+	unsigned users;				      /* of pd: ids */
 };
 
 struct channel {

@@ -24,14 +24,14 @@ static int create_srq(struct id *id, struct ibv_srq_init_attr_ex *attr)
 	return 0;
 }
 
-PUBLIC int rdma_create_srq_ex(struct rdma_cm_id *public, struct ibv_srq_init_attr_ex *attr)
+PUBLIC int rdma_create_srq_ex(struct rdma_cm_id *handle, struct ibv_srq_init_attr_ex *attr)
 {
 	if (!attr)
 		return answer(EINVAL);
-	return answer(create_srq(to_id(public), attr));
+	return answer(create_srq(to_id(handle), attr));
 }
 
-PUBLIC int rdma_create_srq(struct rdma_cm_id *public, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+PUBLIC int rdma_create_srq(struct rdma_cm_id *handle, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
 	struct ibv_srq_init_attr_ex ex = { 0 };
 	int error;
@@ -46,7 +46,7 @@ PUBLIC int rdma_create_srq(struct rdma_cm_id *public, struct ibv_pd *pd, struct 
 		ex.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 		ex.pd = pd;
 	}
-	error = create_srq(to_id(public), &ex);
+	error = create_srq(to_id(handle), &ex);
 	if (!error)
 		memcpy(attr, &ex, sizeof(*attr));
 	return answer(error);

@@ -196,9 +196,9 @@ static void one_id_has_one_qp(void **state)
 }
 
 /* The child's end of a test: 0, or the number of the line that failed. */
-#define check(condition)          \
-	do {                      \
-		if (!(condition)) \
+#define check(condition)                 \
+	do {                             \
+		if (!(condition))        \
 			return __LINE__; \
 	} while (0)
 

@@ -116,7 +116,6 @@ PUBLIC int rdma_reject(struct rdma_cm_id *handle, const void *private_data, uint
 	return answer(cm_reject(to_id(handle)->cm, private_data, private_data_len, REASON_CONSUMER));
 }
 
-/* Not in the public header of every version. */
 PUBLIC int rdma_reject_ece(struct rdma_cm_id *handle, const void *private_data, uint8_t private_data_len)
 {
 	return answer(cm_reject(to_id(handle)->cm, private_data, private_data_len, REASON_VENDOR_OPTION));

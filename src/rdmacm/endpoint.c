@@ -101,7 +101,7 @@ PUBLIC int rdma_get_request(struct rdma_cm_id *handle, struct rdma_cm_id **out)
 		return answer(error);
 	event = handle->event;
 	if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
-		return answer(EINVAL); /* it stays in public->event, for who wants to know */
+		return answer(EINVAL); /* it stays in handle->event, for who wants to know */
 	handle->event = NULL;
 	id = event->id;
 	id->event = event;

@@ -94,8 +94,6 @@ static void a_rejection_carries_reason_and_data(void **state)
 	check_rejection(rdma_reject, CONSUMER);
 }
 
-int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len);
-
 static void a_rejection_for_its_ece_says_so(void **state)
 {
 	(void)state;

@@ -66,11 +66,6 @@ PUBLIC int rdma_connect(struct rdma_cm_id *handle, struct rdma_conn_param *conn_
 	return answer(error ? error : id_complete(id));
 }
 
-static uint8_t smaller(uint8_t a, uint8_t b)
-{
-	return a < b ? a : b;
-}
-
 PUBLIC int rdma_accept(struct rdma_cm_id *handle, struct rdma_conn_param *conn_param)
 {
 	struct id *id = to_id(handle);

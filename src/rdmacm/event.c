@@ -38,10 +38,13 @@ static bool take_request(struct event *event)
 
 static void take_response(struct event *event)
 {
+	const struct rdma_conn_param *param = &event->cm.param.conn;
 	struct id *id = event->owner;
 	int error;
 
 	id->remote_ece = event->cm.ece;
+	id->initiator_depth = smaller(id->initiator_depth, param->initiator_depth);
+	id->responder_resources = smaller(id->responder_resources, param->responder_resources);
 	if (!id->id.qp)
 		return; /* rdma_establish() is the program's to call */
 	error = qp_connect(id);

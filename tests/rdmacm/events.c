@@ -59,6 +59,18 @@ static void resolving_binds_the_device_and_tells_the_path(void **state)
 	rdma_destroy_event_channel(channel);
 }
 
+/* In RTS, with as many READs outstanding as both ends have agreed on. */
+static void check_reads(struct ibv_qp *qp, uint8_t initiator_depth, uint8_t responder_resources)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_RTS);
+	assert_int_equal(attr.max_rd_atomic, initiator_depth);
+	assert_int_equal(attr.max_dest_rd_atomic, responder_resources);
+}
+
 static void a_connection_carries_private_data_and_parameters(void **state)
 {
 	struct meeting meeting;
@@ -119,8 +131,8 @@ static void a_connection_carries_private_data_and_parameters(void **state)
 	event = expect(meeting.server, RDMA_CM_EVENT_ESTABLISHED);
 	assert_ptr_equal(event->id, meeting.to_client);
 	rdma_ack_cm_event(event);
-	assert_int_equal(meeting.to_server->qp->state, IBV_QPS_RTS);
-	assert_int_equal(meeting.to_client->qp->state, IBV_QPS_RTS);
+	check_reads(meeting.to_client->qp, 2, 1);
+	check_reads(meeting.to_server->qp, 1, 2);
 
 	/* Either end may end it; both are told, once. */
 	assert_int_equal(failure(rdma_disconnect(meeting.to_client)), 0);

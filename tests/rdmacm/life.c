@@ -159,7 +159,8 @@ static void an_id_may_become_synchronous(void **state)
 	assert_int_equal(failure(rdma_migrate_id(meeting.to_server, NULL)), 0);
 	assert_ptr_not_equal(meeting.to_server->channel, meeting.client);
 	assert_int_equal(failure(rdma_migrate_id(meeting.to_server, NULL)), EINVAL);
-	/* Now it waits for its event. */
+	/* Now it waits for its event. The other end is first, or both would wait for it. */
+	assert_int_equal(failure(rdma_disconnect(meeting.to_client)), 0);
 	assert_int_equal(failure(rdma_disconnect(meeting.to_server)), 0);
 	assert_non_null(meeting.to_server->event);
 	assert_int_equal(meeting.to_server->event->event, RDMA_CM_EVENT_DISCONNECTED);

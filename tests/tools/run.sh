@@ -224,7 +224,10 @@ missing_library_is_said() {
 	install_in "$work"
 	rm lib/uroce/libibverbs.so.1
 	refused 125 'libibverbs.so.1: No such file' bin/uroce run -- true
-	rmdir lib/uroce
+	cp "$library" lib/uroce/
+	rm lib/uroce/librdmacm.so.1
+	refused 125 'librdmacm.so.1: No such file' bin/uroce run -- true
+	rm -r lib/uroce
 	refused 125 'libraries are not in' bin/uroce run -- true
 }
 

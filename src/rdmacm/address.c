@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Addresses of an id: binding, resolving, listening, and what is public of them in id.route. An id is bound to the device that has
+ * its own address as a GID as soon as it has one.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of path records: the value given is the value meant. */
+#define SELECTOR_EXACTLY 2
+#define PKEY		 0xffff
+
+socklen_t address_length(const struct sockaddr *address)
+{
+	if (!address)
+		return 0;
+	switch (address->sa_family) {
+	case AF_INET:
+		return sizeof(struct sockaddr_in);
+	case AF_INET6:
+		return sizeof(struct sockaddr_in6);
+	default:
+		return 0;
+	}
+}
+
+static bool is_zero(const union ibv_gid *gid)
+{
+	return !gid->global.subnet_prefix && !gid->global.interface_id;
+}
+
+/* By the code of the port's speed a lane; our ports have four. */
+static uint8_t port_rate(const struct device *device)
+{
+	static const struct {
+		uint8_t speed, rate;
+	} rates[] = {
+		{ 1, IBV_RATE_10_GBPS },  { 2, IBV_RATE_20_GBPS },   { 4, IBV_RATE_40_GBPS },	{ 8, IBV_RATE_40_GBPS },
+		{ 16, IBV_RATE_56_GBPS }, { 32, IBV_RATE_100_GBPS }, { 64, IBV_RATE_200_GBPS },
+	};
+	struct ibv_port_attr port;
+
+	if (ibv_query_port(device->verbs, 1, &port))
+		return IBV_RATE_MAX;
+	for (unsigned i = 0; i < sizeof(rates) / sizeof(*rates); i++) {
+		if (rates[i].speed == port.active_speed)
+			return rates[i].rate;
+	}
+	return IBV_RATE_MAX;
+}
+
+static int set_path(struct id *id, const struct cm_addresses *addresses)
+{
+	struct rdma_route *route = &id->id.route;
+
+	if (!route->path_rec) {
+		route->path_rec = calloc(1, sizeof(*route->path_rec));
+		if (!route->path_rec)
+			return ENOMEM;
+	}
+	route->num_paths = 1;
+	*route->path_rec = (struct ibv_sa_path_rec){
+		.dgid = addresses->dgid,
+		.sgid = addresses->sgid,
+		.hop_limit = addresses->hop_limit,
+		.traffic_class = addresses->traffic_class,
+		.reversible = 1,
+		.numb_path = 1,
+		.pkey = htobe16(PKEY),
+		.mtu_selector = SELECTOR_EXACTLY,
+		.mtu = (uint8_t)addresses->mtu,
+		.rate_selector = SELECTOR_EXACTLY,
+		.rate = port_rate(id->device),
+		.packet_life_time_selector = SELECTOR_EXACTLY,
+		.packet_life_time = addresses->packet_lifetime,
+	};
+	return 0;
+}
+
+int id_query(struct id *id, bool with_path)
+{
+	struct rdma_addr *addr = &id->id.route.addr;
+	struct cm_addresses addresses;
+	int error = cm_query(id->cm, &addresses);
+
+	if (error)
+		return error;
+	addr->src_storage = addresses.src;
+	/* Before it is resolved we know of a destination what the program has said. */
+	if (addresses.dst.ss_family)
+		addr->dst_storage = addresses.dst;
+	if (is_zero(&addresses.sgid))
+		return 0;
+	if (!id->device) {
+		error = device_hold(&addresses.sgid, &id->device);
+		if (error)
+			return error;
+		id->id.verbs = id->device->verbs;
+		id->id.pd = id->device->pd;
+		id->id.port_num = 1;
+	}
+	addr->addr.ibaddr.sgid = addresses.sgid;
+	addr->addr.ibaddr.dgid = addresses.dgid;
+	addr->addr.ibaddr.pkey = htobe16(PKEY);
+	return with_path ? set_path(id, &addresses) : 0;
+}
+
+PUBLIC int rdma_bind_addr(struct rdma_cm_id *public, struct sockaddr *addr)
+{
+	struct id *id = to_id(public);
+	int error;
+
+	if (!address_length(addr))
+		return answer(EINVAL);
+	error = cm_bind(id->cm, addr);
+	return answer(error ? error : id_query(id, false));
+}
+
+PUBLIC int rdma_resolve_addr(struct rdma_cm_id *public, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
+{
+	struct id *id = to_id(public);
+	int error;
+
+	if (!address_length(dst_addr) || (src_addr && !address_length(src_addr)))
+		return answer(EINVAL);
+	error = cm_resolve_addr(id->cm, src_addr, dst_addr, timeout_ms);
+	if (error)
+		return answer(error);
+	memcpy(&public->route.addr.dst_storage, dst_addr, address_length(dst_addr));
+	return answer(id_complete(id));
+}
+
+PUBLIC int rdma_resolve_route(struct rdma_cm_id *public, int timeout_ms)
+{
+	struct id *id = to_id(public);
+	int error = cm_resolve_route(id->cm, timeout_ms);
+
+	return answer(error ? error : id_complete(id));
+}
+
+PUBLIC int rdma_listen(struct rdma_cm_id *public, int backlog)
+{
+	struct id *id = to_id(public);
+	int error = cm_listen(id->cm, backlog);
+
+	return answer(error ? error : id_query(id, false));
+}
+
+static __be16 port_of(const struct sockaddr *address)
+{
+	switch (address->sa_family) {
+	case AF_INET:
+		return ((const struct sockaddr_in *)address)->sin_port;
+	case AF_INET6:
+		return ((const struct sockaddr_in6 *)address)->sin6_port;
+	default:
+		return 0;
+	}
+}
+
+PUBLIC __be16 rdma_get_src_port(struct rdma_cm_id *id)
+{
+	return port_of(&id->route.addr.src_addr);
+}
+
+PUBLIC __be16 rdma_get_dst_port(struct rdma_cm_id *id)
+{
+	return port_of(&id->route.addr.dst_addr);
+}

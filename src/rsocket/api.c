@@ -329,7 +329,8 @@ PUBLIC ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 	socklen_t length = msg->msg_namelen;
 
 	msg->msg_flags = 0;
-	ssize_t got = receive(socket, msg->msg_iov, msg->msg_iovlen, flags, msg->msg_name, msg->msg_name ? &length : NULL, &msg->msg_flags);
+	ssize_t got = receive(socket, msg->msg_iov, msg->msg_iovlen, flags, msg->msg_name, msg->msg_name ? &length : NULL,
+			      &msg->msg_flags);
 	if (got >= 0) {
 		msg->msg_namelen = msg->msg_name ? length : 0;
 		msg->msg_controllen = 0;

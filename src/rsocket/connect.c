@@ -130,7 +130,8 @@ bool connect_done(const struct rsocket *rs)
 static int resolve_route(struct stream *stream)
 {
 	if (stream->route)
-		return rdma_set_option(stream->id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, stream->route, stream->route_size) ? errno : 0;
+		return rdma_set_option(stream->id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, stream->route, stream->route_size) ? errno :
+															     0;
 	return rdma_resolve_route(stream->id, RESOLVE_MS) ? errno : 0;
 }
 
@@ -218,7 +219,7 @@ static int on_event(struct rsocket *rs, const struct rdma_cm_event *event)
 		/* What came before is still to be seen, farewell above all. */
 		stream_progress(rs);
 		rdma_disconnect(stream->id);
-		return stream->state == STREAM_CONNECTED && stream->farewell ? 0 : ECONNRESET;
+		return stream->farewell || stream->said_all ? 0 : ECONNRESET;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		return ENODEV;
 	default:
@@ -254,7 +255,6 @@ void connect_events(struct rsocket *rs)
 		wait_wake(rs);
 	}
 }
-
 
 int connect_shutdown(struct rsocket *rs, int how)
 {

@@ -21,8 +21,8 @@
 
 enum {
 	GRH_BYTES = 40,
-	MESSAGE_MOST = 2048,	      /* bytes, header included: as long as rdma-core's buffers */
-	RECEIVE_STRIDE = 2048 + 64,   /* with the GRH */
+	MESSAGE_MOST = 2048,	    /* bytes, header included: as long as rdma-core's buffers */
+	RECEIVE_STRIDE = 2048 + 64, /* with the GRH */
 	SEND_STRIDE = 2048,
 	BATCH = 32,
 };
@@ -46,7 +46,7 @@ struct ud_qp {
 	struct ibv_cq *cq;
 	bool armed;
 	uint8_t sgid_index;
-	uint32_t most; /* bytes of a message */
+	uint32_t most;	 /* bytes of a message */
 	uint8_t *memory; /* receive buffers, then send buffers */
 	size_t memory_size;
 	struct ibv_mr *mr;
@@ -58,7 +58,7 @@ struct ud_qp {
 /* Somebody that we talk to. */
 struct peer {
 	union address address;
-	struct ud_qp *qp; /* that he is reached from */
+	struct ud_qp *qp;  /* that he is reached from */
 	struct ibv_ah *ah; /* NULL: his QP is not known */
 	uint32_t qpn;
 };
@@ -281,8 +281,7 @@ static int qp_for(struct rsocket *rs, const union address *peer, struct ud_qp **
 
 	if (error)
 		return error;
-	list_for_each(node, &rs->datagram.qps)
-	{
+	list_for_each(node, &rs->datagram.qps) {
 		*qp = list_entry(node, struct ud_qp, link);
 		if (address_equal(&(*qp)->local.any, &local.any))
 			return 0;
@@ -551,8 +550,7 @@ void datagram_close(struct rsocket *rs)
 	list_for_each_safe(node, next, &datagram->arrived)
 		release(rs, list_entry(node, struct arrival, link));
 	tdestroy(datagram->peers, free_peer);
-	list_for_each_safe(node, next, &datagram->qps)
-	{
+	list_for_each_safe(node, next, &datagram->qps) {
 		list_del(node);
 		free_qp(list_entry(node, struct ud_qp, link));
 	}
@@ -596,8 +594,7 @@ void datagram_quick(struct rsocket *rs)
 
 void datagram_progress(struct rsocket *rs)
 {
-	list_for_each(node, &rs->datagram.qps)
-	{
+	list_for_each(node, &rs->datagram.qps) {
 		struct ud_qp *qp = list_entry(node, struct ud_qp, link);
 		struct ibv_cq *cq;
 		void *context;
@@ -613,8 +610,7 @@ void datagram_progress(struct rsocket *rs)
 
 void datagram_arm(struct rsocket *rs)
 {
-	list_for_each(node, &rs->datagram.qps)
-	{
+	list_for_each(node, &rs->datagram.qps) {
 		struct ud_qp *qp = list_entry(node, struct ud_qp, link);
 		if (!qp->armed && ibv_req_notify_cq(qp->cq, 0) == 0)
 			qp->armed = true;
@@ -656,8 +652,8 @@ static ssize_t scatter(const struct arrival *arrival, const struct iovec *iov, i
 	return done;
 }
 
-ssize_t datagram_receive(struct rsocket *rs, const struct iovec *iov, int count, int flags, struct sockaddr *source, socklen_t *length,
-			 int *out_flags)
+ssize_t datagram_receive(struct rsocket *rs, const struct iovec *iov, int count, int flags, struct sockaddr *source,
+			 socklen_t *length, int *out_flags)
 {
 	if (flags & ~(MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))
 		return fail(EOPNOTSUPP);
@@ -697,7 +693,8 @@ static int peer_named(struct rsocket *rs, const struct sockaddr *address, sockle
 	return peer_for(rs, &named, peer);
 }
 
-ssize_t datagram_send(struct rsocket *rs, const struct iovec *iov, int count, int flags, const struct sockaddr *address, socklen_t length)
+ssize_t datagram_send(struct rsocket *rs, const struct iovec *iov, int count, int flags, const struct sockaddr *address,
+		      socklen_t length)
 {
 	struct peer *peer;
 	size_t bytes = DATAGRAM_HEADER_V6;

@@ -66,8 +66,7 @@ int iomap_announce(struct rsocket *rs)
 {
 	struct stream *stream = &rs->stream;
 
-	list_for_each_safe(node, next, &stream->mappings)
-	{
+	list_for_each_safe(node, next, &stream->mappings) {
 		struct mapping *mapping = list_entry(node, struct mapping, link);
 		if (!mapping->waiting)
 			continue;
@@ -87,8 +86,7 @@ int iomap_announce(struct rsocket *rs)
 
 void iomap_release(struct rsocket *rs)
 {
-	list_for_each_safe(node, next, &rs->stream.mappings)
-	{
+	list_for_each_safe(node, next, &rs->stream.mappings) {
 		struct mapping *mapping = list_entry(node, struct mapping, link);
 		if (mapping->mr)
 			ibv_dereg_mr(mapping->mr);
@@ -149,8 +147,7 @@ static int unmap(struct rsocket *rs, const void *memory, size_t length)
 {
 	if (!is_stream(rs))
 		return EINVAL;
-	list_for_each(node, &rs->stream.mappings)
-	{
+	list_for_each(node, &rs->stream.mappings) {
 		struct mapping *mapping = list_entry(node, struct mapping, link);
 		if (!mapping->mr || mapping->memory != memory || mapping->length != length)
 			continue;

@@ -204,10 +204,18 @@ void listen_end(struct rsocket *rs)
 	}
 	list_for_each_safe(node, next, &stream->arriving)
 		discard(list_entry(node, struct rsocket, link));
-	list_for_each_safe(node, next, &stream->queue)
-		discard(list_entry(node, struct rsocket, link));
-	service_unlock();
+	pthread_mutex_lock(&rs->lock);
+	struct list queue;
+	list_init(&queue);
+	list_for_each_safe(node, next, &stream->queue) {
+		list_del(node);
+		list_add_tail(&queue, node);
+	}
 	if (stream->queue_fd >= 0)
 		close(stream->queue_fd);
 	stream->queue_fd = -1;
+	pthread_mutex_unlock(&rs->lock);
+	list_for_each_safe(node, next, &queue)
+		discard(list_entry(node, struct rsocket, link));
+	service_unlock();
 }

@@ -22,8 +22,9 @@ enum {
 /* Before it has a QP. */
 static bool unprepared(const struct rsocket *rs)
 {
-	return is_stream(rs) ? rs->stream.state == STREAM_NEW || rs->stream.state == STREAM_LISTENING || rs->stream.state == STREAM_FAILED :
-			       list_empty(&rs->datagram.qps);
+	return is_stream(rs) ?
+		       rs->stream.state == STREAM_NEW || rs->stream.state == STREAM_LISTENING || rs->stream.state == STREAM_FAILED :
+		       list_empty(&rs->datagram.qps);
 }
 
 static uint32_t clamp(int64_t value, int64_t least, int64_t most)
@@ -289,7 +290,8 @@ static int get_route(const struct rsocket *rs, void *value, socklen_t *length)
 		return EINVAL;
 	int count = route->num_paths < most ? route->num_paths : most;
 	for (int i = 0; i < count; i++) {
-		records[i] = (struct ibv_path_data){ .flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL };
+		records[i] =
+			(struct ibv_path_data){ .flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL };
 		struct ibv_path_record *path = &records[i].path;
 		const struct ibv_sa_path_rec *from = &route->path_rec[i];
 		path->dgid = from->dgid;

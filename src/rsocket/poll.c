@@ -186,7 +186,8 @@ static int gather(int count, const fd_set *readable, const fd_set *writable, con
 	if (!*fds)
 		return -1;
 	for (int fd = 0; fd < count; fd++) {
-		short events = (readable && FD_ISSET(fd, readable) ? POLLIN : 0) | (writable && FD_ISSET(fd, writable) ? POLLOUT : 0) |
+		short events = (readable && FD_ISSET(fd, readable) ? POLLIN : 0) |
+			       (writable && FD_ISSET(fd, writable) ? POLLOUT : 0) |
 			       (exceptional && FD_ISSET(fd, exceptional) ? POLLPRI : 0);
 		if (events)
 			(*fds)[entries++] = (struct pollfd){ .fd = fd, .events = events };

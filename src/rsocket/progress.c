@@ -36,6 +36,14 @@ void progress_arm(struct rsocket *rs)
 		rs->stream.armed = true;
 }
 
+static short connected_poll(const struct rsocket *rs)
+{
+	const struct stream *stream = &rs->stream;
+
+	return (stream_readable(rs) ? POLLIN : 0) | (stream_writable(rs) ? POLLOUT : 0) | (stream->may_read ? 0 : POLLRDHUP) |
+	       (stream->may_read || stream->may_write ? 0 : POLLHUP) | (rs->error ? POLLERR : 0);
+}
+
 static short stream_poll(struct rsocket *rs)
 {
 	switch (rs->stream.state) {
@@ -48,8 +56,7 @@ static short stream_poll(struct rsocket *rs)
 	case STREAM_CONNECTING:
 		return 0;
 	case STREAM_CONNECTED:
-		return (stream_readable(rs) ? POLLIN : 0) | (stream_writable(rs) ? POLLOUT : 0) | (rs->stream.may_read ? 0 : POLLRDHUP) |
-		       (rs->error ? POLLERR : 0);
+		return connected_poll(rs);
 	case STREAM_CLOSED:
 	case STREAM_FAILED:
 		break;

@@ -39,9 +39,9 @@ enum control {
 	CONTROL_SHUTDOWN = 2,	/* the sender sends no more */
 };
 
-#define MESSAGE(type, value) ((uint32_t)(type) << 29 | (value))
-#define MESSAGE_TYPE(message) ((message) >> 29)
-#define MESSAGE_VALUE(message) ((message) & 0x1fffffff)
+#define MESSAGE(type, value)   ((uint32_t)(type) << 29 | (value))
+#define MESSAGE_TYPE(message)  ((message) >> 29)
+#define MESSAGE_VALUE(message) ((message)&0x1fffffff)
 
 /* In connection data big endian; in tables, which the peer writes, in the byte order of the reader. */
 struct target {

@@ -73,20 +73,20 @@ struct stream {
 	struct rdma_cm_id *id;
 	struct ibv_comp_channel *completions;
 	struct ibv_cq *cq;
-	bool armed; /* the CQ is, or its event was not read yet */
+	bool armed;	 /* the CQ is, or its event was not read yet */
 	uint8_t *memory; /* of all below; memory_size bytes */
 	size_t memory_size;
 
 	/* What we receive. */
 	struct ring receive;
-	uint32_t receive_free;	/* bytes that were read and not announced again */
-	uint32_t receive_next;	/* where the half begins that is announced next */
-	uint32_t *lengths;	/* of messages that were not read: a ring of receives + 1 */
-	unsigned head, tail;	/* of it */
-	uint16_t counted;	/* messages that were read, of those that are counted */
-	uint16_t allow_at;	/* count at which more credits are given */
-	uint32_t receive_due;	/* bytes that were announced, and have not come */
-	struct target *table;	/* where the peer announces: TARGETS, then `iomaps` of struct iomap */
+	uint32_t receive_free; /* bytes that were read and not announced again */
+	uint32_t receive_next; /* where the half begins that is announced next */
+	uint32_t *lengths;     /* of messages that were not read: a ring of receives + 1 */
+	unsigned head, tail;   /* of it */
+	uint16_t counted;      /* messages that were read, of those that are counted */
+	uint16_t allow_at;     /* count at which more credits are given */
+	uint32_t receive_due;  /* bytes that were announced, and have not come */
+	struct target *table;  /* where the peer announces: TARGETS, then `iomaps` of struct iomap */
 	struct ibv_mr *table_mr;
 	uint16_t iomaps;
 
@@ -94,21 +94,21 @@ struct stream {
 	struct ring send;
 	uint32_t send_free; /* bytes */
 	int sends_free, controls_free;
-	uint16_t sent, allowed; /* counted messages; the next may be sent if these differ */
+	uint16_t sent, allowed;		/* counted messages; the next may be sent if these differ */
 	struct target targets[TARGETS]; /* what of the table is valid, less what was used of it */
 	unsigned target_next;
 	struct target peer_table;
 	unsigned peer_table_next; /* entry that is announced next */
 	uint64_t peer_iomaps;	  /* address of its table */
 	uint16_t peer_iomaps_most;
-	bool peer_swapped; /* is of the other byte order */
-	uint32_t transfer; /* bytes of the next message, which grow: the first ones can be copied while others are under way */
+	bool peer_swapped;    /* is of the other byte order */
+	uint32_t transfer;    /* bytes of the next message, which grow: the first ones can be copied while others are under way */
 	struct list mappings; /* of iomap.c */
 
 	/* A listener's (listen.c). */
 	int backlog;
-	int queue_fd;	   /* eventfd, readable while the queue is not empty */
-	struct list queue; /* rsockets that raccept() takes, by `queued` */
+	int queue_fd;	      /* eventfd, readable while the queue is not empty */
+	struct list queue;    /* rsockets that raccept() takes, by `queued` */
 	struct list arriving; /* those that are not connected yet */
 	int queued;	      /* how many there are in both; under the service's lock */
 
@@ -292,9 +292,9 @@ bool iomap_waiting(const struct rsocket *rs);
 void iomap_release(struct rsocket *rs);
 
 /* listen.c */
-int listen_begin(struct rsocket *rs, int backlog); /* with the lock and the service's held */
+int listen_begin(struct rsocket *rs, int backlog);	     /* with the lock and the service's held */
 int listen_accept(struct rsocket *rs, struct rsocket **out); /* without */
-void listen_end(struct rsocket *rs);			      /* without */
+void listen_end(struct rsocket *rs);			     /* without */
 bool listen_ready(const struct rsocket *rs);
 
 /* datagram.c. With the lock held. */
@@ -306,8 +306,8 @@ void datagram_quick(struct rsocket *rs);
 void datagram_progress(struct rsocket *rs);
 void datagram_arm(struct rsocket *rs);
 short datagram_poll(const struct rsocket *rs);
-ssize_t datagram_receive(struct rsocket *rs, const struct iovec *iov, int count, int flags, struct sockaddr *source, socklen_t *length,
-			 int *out_flags);
+ssize_t datagram_receive(struct rsocket *rs, const struct iovec *iov, int count, int flags, struct sockaddr *source,
+			 socklen_t *length, int *out_flags);
 ssize_t datagram_send(struct rsocket *rs, const struct iovec *iov, int count, int flags, const struct sockaddr *address,
 		      socklen_t length);
 

@@ -48,8 +48,7 @@ static void fork_child(void)
 
 static struct service *find(uint64_t number)
 {
-	list_for_each(node, &services)
-	{
+	list_for_each(node, &services) {
 		struct service *service = list_entry(node, struct service, link);
 		if (service->number == number)
 			return service;

@@ -340,10 +340,9 @@ static void on_control(struct rsocket *rs, uint32_t control)
 		stream_end(rs, 0);
 	}
 	if (control == CONTROL_SHUTDOWN) {
+		/* Not the end, even if we shut down ours: some of what we sent may be under way. */
 		stream->farewell = true;
 		stream->may_read = false;
-		if (!stream->may_write)
-			stream_end(rs, 0);
 	}
 }
 

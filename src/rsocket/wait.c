@@ -85,8 +85,7 @@ void wait_leave(struct rsocket *rs, struct waiter *waiter)
 
 void wait_wake(struct rsocket *rs)
 {
-	list_for_each(node, &rs->waiters)
-	{
+	list_for_each(node, &rs->waiters) {
 		struct waiter *waiter = list_entry(node, struct waiter, link);
 		if (waiter->fd >= 0 && waiter->fd != own_fd)
 			eventfd_write(waiter->fd, 1);

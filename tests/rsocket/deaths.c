@@ -200,9 +200,9 @@ static void a_child_has_its_own(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_killed_peer_resets_who_reads),      cmocka_unit_test(a_killed_peer_wakes_who_polls),
-		cmocka_unit_test(a_killed_peer_ends_a_full_sender),    cmocka_unit_test(closing_towards_a_stopped_peer_ends),
-		cmocka_unit_test(a_program_that_ends_has_closed),      cmocka_unit_test(a_child_has_its_own),
+		cmocka_unit_test(a_killed_peer_resets_who_reads),   cmocka_unit_test(a_killed_peer_wakes_who_polls),
+		cmocka_unit_test(a_killed_peer_ends_a_full_sender), cmocka_unit_test(closing_towards_a_stopped_peer_ends),
+		cmocka_unit_test(a_program_that_ends_has_closed),   cmocka_unit_test(a_child_has_its_own),
 	};
 
 	return cmocka_run_group_tests_name("rsocket.deaths", tests, NULL, NULL);

@@ -26,7 +26,7 @@ static void options_are_kept(void **state)
 	static const struct {
 		int level, name, value;
 	} rows[] = {
-		{ SOL_SOCKET, SO_REUSEADDR, 1 }, { SOL_SOCKET, SO_KEEPALIVE, 1 }, { SOL_SOCKET, SO_OOBINLINE, 1 },
+		{ SOL_SOCKET, SO_REUSEADDR, 1 }, { SOL_SOCKET, SO_KEEPALIVE, 1 },  { SOL_SOCKET, SO_OOBINLINE, 1 },
 		{ IPPROTO_TCP, TCP_NODELAY, 1 }, { IPPROTO_TCP, TCP_KEEPIDLE, 5 }, { SOL_RDMA, RDMA_SQSIZE, 100 },
 		{ SOL_RDMA, RDMA_RQSIZE, 50 },	 { SOL_RDMA, RDMA_INLINE, 32 },	   { SOL_RDMA, RDMA_IOMAPSIZE, 16 },
 	};
@@ -170,9 +170,12 @@ static void without_a_table_nothing_is_mapped(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(options_are_kept),		 cmocka_unit_test(the_path_of_a_connection_is_told),
-		cmocka_unit_test(keepalives_harm_nobody),	 cmocka_unit_test(mapped_memory_is_written_into),
-		cmocka_unit_test(what_was_unmapped_is_not_found), cmocka_unit_test(without_a_table_nothing_is_mapped),
+		cmocka_unit_test(options_are_kept),
+		cmocka_unit_test(the_path_of_a_connection_is_told),
+		cmocka_unit_test(keepalives_harm_nobody),
+		cmocka_unit_test(mapped_memory_is_written_into),
+		cmocka_unit_test(what_was_unmapped_is_not_found),
+		cmocka_unit_test(without_a_table_nothing_is_mapped),
 	};
 
 	return cmocka_run_group_tests_name("rsocket.options", tests, NULL, NULL);

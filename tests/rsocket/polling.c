@@ -178,9 +178,12 @@ static void an_unconnected_one_hangs_up(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_is_ready_until_it_is), cmocka_unit_test(other_descriptors_are_seen_beside),
-		cmocka_unit_test(all_threads_that_wait_are_woken), cmocka_unit_test(many_at_once),
-		cmocka_unit_test(selecting), cmocka_unit_test(an_unconnected_one_hangs_up),
+		cmocka_unit_test(nothing_is_ready_until_it_is),
+		cmocka_unit_test(other_descriptors_are_seen_beside),
+		cmocka_unit_test(all_threads_that_wait_are_woken),
+		cmocka_unit_test(many_at_once),
+		cmocka_unit_test(selecting),
+		cmocka_unit_test(an_unconnected_one_hangs_up),
 	};
 
 	return cmocka_run_group_tests_name("rsocket.polling", tests, NULL, NULL);

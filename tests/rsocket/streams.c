@@ -47,7 +47,9 @@ static void two_threads_on_each_end_send_and_receive_at_once(void **state)
 
 	(void)state;
 	pair_open(&pair, NULL);
-	struct job jobs[] = { { pair.client, MUCH, 100000 }, { pair.server, MUCH, 3000 }, { pair.server, MUCH, 777 }, { pair.client, MUCH, 65536 } };
+	struct job jobs[] = {
+		{ pair.client, MUCH, 100000 }, { pair.server, MUCH, 3000 }, { pair.server, MUCH, 777 }, { pair.client, MUCH, 65536 }
+	};
 	run_jobs(calls, jobs, 4);
 	pair_close(&pair);
 }
@@ -86,7 +88,9 @@ static void the_smallest_queues_carry_all(void **state)
 
 	(void)state;
 	pair_open(&pair, small_queues);
-	struct job jobs[] = { { pair.client, MUCH, 10000 }, { pair.server, MUCH, 3000 }, { pair.server, 100000, 7 }, { pair.client, 100000, 5 } };
+	struct job jobs[] = {
+		{ pair.client, MUCH, 10000 }, { pair.server, MUCH, 3000 }, { pair.server, 100000, 7 }, { pair.client, 100000, 5 }
+	};
 	run_jobs(calls, jobs, 4);
 	pair_close(&pair);
 }
@@ -428,7 +432,8 @@ static void nonsense_gets_an_errno(void **state)
 	assert_int_equal(failure(rshutdown(socket, SHUT_WR)), ENOTCONN);
 	assert_int_equal(failure(raccept(socket, NULL, NULL)), EINVAL);
 	assert_int_equal(failure(rconnect(socket, (struct sockaddr *)&address, 3)), EINVAL);
-	assert_int_equal(failure(rbind(socket, (struct sockaddr *)&(struct sockaddr_in6){ .sin6_family = AF_INET6 }, 28)), EAFNOSUPPORT);
+	assert_int_equal(failure(rbind(socket, (struct sockaddr *)&(struct sockaddr_in6){ .sin6_family = AF_INET6 }, 28)),
+			 EAFNOSUPPORT);
 	assert_int_equal(failure(rfcntl(socket, F_GETLK)), ENOTSUP);
 	assert_int_equal(rclose(socket), 0);
 	assert_int_equal(failure(rclose(socket)), EBADF);

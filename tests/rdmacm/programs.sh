@@ -3,7 +3,7 @@
 #
 # usage: programs.sh UROCE ATTEND GROUP HOST FIRST_PORT
 #
-# Runs the rows of one group of programs.table: a server and its client. HOST is an address of this host that the client is given, or
+# Runs the rows of one group of programs.table, or of $TABLE: a server and its client. HOST is an address of this host that the client is given, or
 # own4, the first address that is no loopback; or lab4 or lab6: each runs on a host of its own (uroce lab), and the client is given the other's address.
 # $PRELOAD, if set, is preloaded into the programs: a sanitizer's runtime.
 #
@@ -122,7 +122,7 @@ while read -r row_group stays expected commands; do
 	echo "-- the client printed:"
 	cat "$logs/client" "$logs/lab" 2>/dev/null
 	echo "--"
-done <"$here/programs.table"
+done <"${TABLE:-$here/programs.table}"
 
 echo "$group at $host: $rows rows, $failed failed"
 [ $rows -gt 0 ] && [ $failed = 0 ]

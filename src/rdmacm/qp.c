@@ -5,6 +5,7 @@
  */
 #include "rdmacm/rdmacm.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* As rdma_init_qp_attr(3). */
@@ -175,15 +176,15 @@ PUBLIC int rdma_create_qp(struct rdma_cm_id *handle, struct ibv_pd *pd, struct i
 
 	if (!qp_init_attr)
 		return answer(EINVAL);
-	/* The one is the beginning of the other. */
-	memcpy(&attr, qp_init_attr, sizeof(*qp_init_attr));
+	/* The one is the beginning of the other, but for its padding. */
+	memcpy(&attr, qp_init_attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
 	if (pd) {
 		attr.comp_mask = IBV_QP_INIT_ATTR_PD;
 		attr.pd = pd;
 	}
 	error = create_qp(to_id(handle), &attr);
 	if (!error)
-		memcpy(qp_init_attr, &attr, sizeof(*qp_init_attr));
+		memcpy(qp_init_attr, &attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
 	return answer(error);
 }
 

@@ -266,8 +266,12 @@ static void leave_all(struct cm *cm)
 		list_for_each_safe(node, tmp, &channel->ids) {
 			struct cm_id *id = list_entry(node, struct cm_id, of_channel);
 
-			if (id->phase == CM_CONNECTING || id->phase == CM_DISCONNECTED)
-				conn_abandon(id);
+			if (id->phase != CM_CONNECTING && id->phase != CM_DISCONNECTED)
+				continue;
+			/* To a process of this host it must not arrive at our own port, where nobody will read it. */
+			if (gid_is_local(&id->dgid))
+				id->wire = false;
+			conn_abandon(id);
 		}
 	}
 }

@@ -21,6 +21,7 @@
 #include "cm/cm.h"
 
 #define SECONDS 20
+#define SOON	200000 /* us: until something has arrived that nobody tells of */
 
 static const char *role;
 
@@ -128,6 +129,7 @@ static struct cm_id *asked(struct side *side)
 	struct cm_event event = expect(side, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
 
 	CHECK(event.listener && event.id != event.listener && event.context == side);
+	cm_set_context(event.id, side);
 	return event.id;
 }
 
@@ -166,6 +168,7 @@ static void rc_server(struct side *side)
 	CHECK(event.param.conn.qp_num == 17 && event.param.conn.responder_resources == 5);
 	CHECK(event.param.conn.initiator_depth == 3 && event.param.conn.retry_count == 6);
 	CHECK(!cm_query(event.id, &addresses));
+	cm_set_context(event.id, side);
 	CHECK(((struct sockaddr_in *)&addresses.src)->sin_port == side->address.sin_port);
 	CHECK(((struct sockaddr_in *)&addresses.dst)->sin_port);
 	agree(side, event.id, 1017);
@@ -188,9 +191,12 @@ static void refused_client(struct side *side)
 	destroy(id);
 }
 
-static void nothing(struct side *side)
+/* As long as the client asks: else there may be nobody to refuse it. */
+static void refused_server(struct side *side)
 {
-	(void)side;
+	struct pollfd fd = { .fd = side->fd, .events = POLLIN };
+
+	CHECK(!poll(&fd, 1, 3000));
 }
 
 static void reject_client(struct side *side)
@@ -307,6 +313,7 @@ static void crowd_server(struct side *side)
 
 		if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			param.qp_num++;
+			cm_set_context(event.id, side);
 			CHECK(!cm_accept(event.id, &param, 0, NULL));
 		} else if (event.type == RDMA_CM_EVENT_DISCONNECTED) {
 			destroy(event.id);
@@ -319,6 +326,7 @@ static void crowd_server(struct side *side)
 static void exit_client(struct side *side)
 {
 	connected(side, 17);
+	usleep(SOON); /* until the other end knows */
 	exit(0);
 }
 
@@ -334,23 +342,94 @@ static void exit_server(struct side *side)
 static void killed_client(struct side *side)
 {
 	connected(side, 17);
-	usleep(200000); /* until the other end knows */
+	usleep(SOON);
 	raise(SIGKILL);
+}
+
+/* The one that was asked ends before it has said anything. */
+static void gone_client(struct side *side)
+{
+	struct cm_id *id = ask(side, "rc", 17);
+
+	expect(side, RDMA_CM_EVENT_REJECTED, 8);
+	destroy(id);
+}
+
+static void gone_server(struct side *side)
+{
+	asked(side);
+	raise(SIGKILL);
+}
+
+/* What was inherited does not work in a child, where all begins anew; the parent's goes on. */
+static void child(struct side *inherited, struct cm_id *id)
+{
+	struct side side = { .address = inherited->address };
+	struct rdma_conn_param param = { 0 };
+	struct cm_addresses addresses;
+	struct cm_event event;
+	struct cm_id *other;
+	unsigned read;
+
+	role = "child";
+	CHECK(cm_disconnect(id) == ENODEV);
+	CHECK(cm_connect(id, &param, NULL) == ENODEV);
+	CHECK(cm_query(id, &addresses) == ENODEV);
+	CHECK(cm_get_event(inherited->channel, &event) == ENODEV);
+	CHECK(cm_create_id(inherited->channel, NULL, RDMA_PS_TCP, IBV_QPT_RC, &other) == ENODEV);
+	cm_destroy_id(id, &read);
+	cm_close_channel(inherited->channel);
+	open_side(&side);
+	id = connected(&side, 18);
+	CHECK(!cm_disconnect(id));
+	expect(&side, RDMA_CM_EVENT_DISCONNECTED, 0);
+	destroy(id);
+	cm_close_channel(side.channel);
+	exit(0);
+}
+
+static void fork_client(struct side *side)
+{
+	struct cm_id *id = connected(side, 17);
+	int status;
+	pid_t pid = fork();
+
+	if (!pid)
+		child(side, id);
+	CHECK(waitpid(pid, &status, 0) == pid && !status);
+	CHECK(!cm_disconnect(id));
+	expect(side, RDMA_CM_EVENT_DISCONNECTED, 0);
+	destroy(id);
+}
+
+static void fork_server(struct side *side)
+{
+	struct cm_id *first = asked(side), *second;
+
+	agree(side, first, 1017);
+	second = asked(side);
+	agree(side, second, 1018);
+	CHECK(expect(side, RDMA_CM_EVENT_DISCONNECTED, 0).id == second);
+	destroy(second);
+	CHECK(expect(side, RDMA_CM_EVENT_DISCONNECTED, 0).id == first);
+	destroy(first);
 }
 
 static const struct scene {
 	const char *name;
 	void (*client)(struct side *side), (*server)(struct side *side);
-	bool is_killed;
+	bool client_dies, server_dies;
 } scenes[] = {
-	{ "rc", rc_client, rc_server, false },
-	{ "refused", refused_client, nothing, false },
-	{ "reject", reject_client, reject_server, false },
-	{ "ud", ud_client, ud_server, false },
-	{ "many", many_client, many_server, false },
-	{ "crowd", crowd_client, crowd_server, false },
-	{ "exit", exit_client, exit_server, false },
-	{ "killed", killed_client, exit_server, true },
+	{ "rc", rc_client, rc_server, false, false },
+	{ "refused", refused_client, refused_server, false, false },
+	{ "reject", reject_client, reject_server, false, false },
+	{ "ud", ud_client, ud_server, false, false },
+	{ "many", many_client, many_server, false, false },
+	{ "crowd", crowd_client, crowd_server, false, false },
+	{ "exit", exit_client, exit_server, false, false },
+	{ "killed", killed_client, exit_server, true, false },
+	{ "gone", gone_client, gone_server, false, true },
+	{ "fork", fork_client, fork_server, false, false },
 };
 
 /* Tells the port by fd, if there is one. */
@@ -382,10 +461,15 @@ static void call(const struct scene *scene, struct side *side)
 	cm_close_channel(side->channel);
 }
 
+static bool is_end(int status, bool dies)
+{
+	return dies ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : !status;
+}
+
 static int both(const struct scene *scene)
 {
 	struct side side = { .address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) } };
-	int port[2], status, other;
+	int port[2], status, other, failed;
 	pid_t pid;
 
 	if (pipe(port))
@@ -405,13 +489,11 @@ static int both(const struct scene *scene)
 		exit(0);
 	}
 	waitpid(other, &status, 0);
-	if (scene->is_killed ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL : status != 0) {
-		fprintf(stderr, "client: status %x\n", (unsigned)status);
+	failed = !is_end(status, scene->client_dies);
+	if (failed)
 		kill(pid, SIGKILL);
-		return 1;
-	}
 	waitpid(pid, &status, 0);
-	return status ? 1 : 0;
+	return failed || !is_end(status, scene->server_dies);
 }
 
 int main(int argc, char **argv)

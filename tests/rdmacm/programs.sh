@@ -17,7 +17,7 @@ if [ "$1" = --client ]; then
 	for ((tries = 100; tries; tries--)); do
 		"$@" >"$log" 2>&1
 		status=$?
-		grep -qiE 'REJECTED, error:? 8|RDMA_CM_EVENT_UNREACHABLE|connection refused|failed to connect' "$log" || exit $status
+		grep -qiE 'REJECTED, error:? 8|RDMA_CM_EVENT_UNREACHABLE|connection refused|failed to connect|Unexpected CM event bl blka 8' "$log" || exit $status
 		sleep 0.1
 	done
 	exit 1

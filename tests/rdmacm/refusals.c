@@ -244,8 +244,8 @@ static void an_address_is_bound_once(void **state)
 	assert_int_equal(failure(rdma_create_id(meeting.server, &elsewhere, NULL, RDMA_PS_UDP)), 0);
 	assert_int_equal(failure(rdma_bind_addr(elsewhere, (struct sockaddr *)&address)), 0);
 	rdma_destroy_id(elsewhere);
-	/* 192.0.2.0/24 is nobody's. */
-	assert_int_equal(inet_pton(AF_INET, "192.0.2.1", &address.sin_addr), 1);
+	/* 240.0.0.0/4 is reserved. */
+	assert_int_equal(inet_pton(AF_INET, "240.0.0.1", &address.sin_addr), 1);
 	assert_int_equal(failure(rdma_bind_addr(other, (struct sockaddr *)&address)), EADDRNOTAVAIL);
 	rdma_destroy_id(other);
 	part(&meeting);

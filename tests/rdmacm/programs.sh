@@ -101,10 +101,7 @@ run_in_lab() {
 # What programs need to be told for IPv6.
 for_family() {
 	local commands=$1
-	if [[ $host == *:* ]]; then
-		commands=${commands/rping -s/rping -s -a ::0}
-		[[ $commands != ib_* ]] || commands=${commands//-R/-R --ipv6}
-	fi
+	[[ $host != *:* ]] || commands=${commands/rping -s/rping -s -a ::0}
 	echo "$commands"
 }
 

@@ -38,6 +38,7 @@ struct cm *cm_make(void)
 	list_init(&cm->destroyed);
 	list_init(&cm->inbox);
 	list_init(&cm->outbox);
+	list_init(&cm->outlets);
 	list_init(&cm->names);
 	list_init(&cm->dead_names);
 	cm->wakes_at = 0;
@@ -62,6 +63,7 @@ void cm_free(struct cm *cm)
 	free_letters(&cm->outbox);
 	names_free(cm, false);
 	courier_stop(cm, false);
+	outlets_close(cm, false);
 	pthread_mutex_destroy(&cm->lock);
 	free(cm->heap);
 	free(cm);
@@ -89,6 +91,7 @@ void cm_stop(struct nic *nic)
 	if (nic_is_orphan(nic)) {
 		names_free(cm, true);
 		courier_stop(cm, true);
+		outlets_close(cm, true);
 		pthread_mutex_init(&cm->lock, NULL);
 		return;
 	}

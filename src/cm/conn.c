@@ -1046,6 +1046,30 @@ void conn_take(struct cm *cm, const struct letter *letter)
 	}
 }
 
+void conn_cannot_reach(struct cm *cm, const struct mad *mad, const struct letter *letter, int error)
+{
+	struct cm_event event = { .type = RDMA_CM_EVENT_UNREACHABLE, .status = -error };
+	struct cm_id *id = find(cm, mad->local_id);
+	struct letter unread = *letter, refusal;
+
+	if (!id || memcmp(&id->dgid, &letter->to, sizeof(id->dgid)))
+		return;
+	/* Where nobody has the port any more it is as on this host. */
+	unread.wire = false;
+	if (error == ECONNREFUSED) {
+		if (conn_answer_for_nobody(&unread, &refusal))
+			courier_to_self(cm, &refusal);
+		return;
+	}
+	if (id->state != CONN_REQ_SENT && id->state != CONN_SIDR_SENT)
+		return;
+	cm_record(cm, id, CAUSE_CM_NO_ROUTE, error, 0);
+	event.id = id;
+	event.is_ud = id->type == IBV_QPT_UD;
+	channel_raise(id, &event, NULL);
+	end(id);
+}
+
 static void give_up(struct cm_id *id)
 {
 	switch (id->state) {

@@ -23,7 +23,6 @@
 
 #define FIRST_DEVICE "uroce0"
 #define MAGIC	     0x6d63u /* "cm": and what the letter's layout is */
-#define QP1_QKEY     0x80010000u
 #define RETRY_PAUSE  200000ull	  /* ns: a full socket is tried again after */
 #define RETRY_FOR    1000000000ull /* ns: and no longer than */
 #define RECEIVE_MOST 256
@@ -32,7 +31,6 @@ struct cm_courier {
 	struct helper_source source; /* must be first */
 	struct cm *cm;
 	int fd;
-	uint32_t psn; /* of QP 1 */
 };
 
 static socklen_t write_address(const char *name, struct sockaddr_un *address)
@@ -213,42 +211,6 @@ static int send_here(struct cm *cm, const struct letter *letter)
 	}
 }
 
-/* A datagram from QP 1 to QP 1. 0, or errno. */
-static int send_by_wire(struct cm *cm, const struct letter *letter)
-{
-	const struct nic_ah ah = { .sgid = letter->from,
-				   .dgid = letter->to,
-				   .traffic_class = letter->traffic_class,
-				   .hop_limit = letter->hop_limit };
-	struct roce_packet packet = {
-		.opcode = ROCE_OPCODE(ROCE_UD, ROCE_SEND_ONLY),
-		.migreq = true,
-		.pkey = ROCE_DEFAULT_PKEY,
-		.qpn = 1,
-		.psn = cm->courier ? cm->courier->psn++ & ROCE_PSN_MASK : 0,
-		.qkey = QP1_QKEY,
-		.src_qpn = 1,
-		.length = MAD_BYTES,
-	};
-	enum cause_code code;
-	struct burst burst;
-	struct route route;
-	struct port *port = wire_port(cm->nic, &letter->from, false, &code);
-	int error = port ? wire_route_to(cm->nic, port, &ah, 1, &route) : errno;
-	uint8_t *to;
-	size_t bytes;
-
-	if (error)
-		return error;
-	if (!burst_begin(&burst, &route))
-		return ENOMEM;
-	to = burst_next(&burst, ROCE_MAX_HEADERS + MAD_BYTES);
-	bytes = roce_build(&packet, to);
-	memcpy(to + bytes, letter->mad, MAD_BYTES);
-	burst_add(&burst, bytes + MAD_BYTES);
-	return burst_end(&burst);
-}
-
 /* Nobody of this host has what the letter is for: its sender, which is we or came by the wire, is told. */
 static void answer(struct cm *cm, const struct letter *question)
 {
@@ -257,7 +219,7 @@ static void answer(struct cm *cm, const struct letter *question)
 	if (!conn_answer_for_nobody(question, &reply))
 		return;
 	if (question->wire)
-		send_by_wire(cm, &reply);
+		outlet_send(cm, &reply);
 	else
 		courier_to_self(cm, &reply);
 }
@@ -290,7 +252,7 @@ static bool deliver(struct cm *cm, const struct letter *letter)
 void courier_send(struct cm *cm, const struct letter *letter)
 {
 	if (letter->wire) {
-		int error = send_by_wire(cm, letter);
+		int error = outlet_send(cm, letter);
 
 		if (error)
 			cm_record(cm, NULL, error == EADDRINUSE ? CAUSE_WIRE_PORT : CAUSE_WIRE_UNREACHABLE, error, 0);
@@ -387,7 +349,7 @@ void cm_take_packet(struct nic *nic, const struct arrival *arrival)
 				 .traffic_class = arrival->traffic_class & 0xfc, /* without ECN */
 				 .hop_limit = arrival->hop_limit };
 
-	if (packet->opcode != ROCE_OPCODE(ROCE_UD, ROCE_SEND_ONLY) || packet->qkey != QP1_QKEY || packet->src_qpn != 1 ||
+	if (packet->opcode != ROCE_OPCODE(ROCE_UD, ROCE_SEND_ONLY) || packet->qkey != CM_QP1_QKEY || packet->src_qpn != 1 ||
 	    packet->length != MAD_BYTES || (packet->pkey | 0x8000) != ROCE_DEFAULT_PKEY) {
 		counter_add(&nic->seg->counters.rx_foreign, 1);
 		return;

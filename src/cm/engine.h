@@ -172,6 +172,8 @@ struct cm {
 	struct list names, dead_names;
 	struct cm_courier *courier; /* NULL: not needed yet */
 	struct cm_ports *ports;	    /* the same */
+	struct list outlets;
+	uint32_t psn; /* of QP 1 */
 	uint64_t wakes_at;	    /* when the helper calls again */
 	unsigned parked;	    /* uses of the NIC that closed channels left for what is still to be answered */
 	_Atomic uint64_t dead[NIC_SLOTS / 64]; /* slots of processes that died, to be looked at by cm_help */
@@ -231,6 +233,8 @@ int conn_established(struct cm_id *id);
 /* The caller has gone: what there is to say is said. False when nothing is left and the id can be freed. */
 bool conn_abandon(struct cm_id *id);
 void conn_timer(struct cm_id *id);
+/* The system says that a message cannot get there (errno): nobody is there, or there is no way. */
+void conn_cannot_reach(struct cm *cm, const struct mad *mad, const struct letter *letter, int error);
 /* What the process that it talks to leaves when it dies. */
 void conn_peer_died(struct cm_id *id);
 /* The answer to a message that nobody is there for; false when it gets none. */
@@ -260,6 +264,11 @@ void courier_stamp(struct letter *letter);
 void courier_to_self(struct cm *cm, const struct letter *letter);
 /* Packets of addresses that the id is reached by may arrive from now on. */
 void courier_open_ports(struct cm_id *id);
+
+/* outlet.c: as a datagram from QP 1 to QP 1. 0, or errno. */
+#define CM_QP1_QKEY 0x80010000u
+int outlet_send(struct cm *cm, const struct letter *letter);
+void outlets_close(struct cm *cm, bool is_child);
 
 /* name.c: ports. */
 int name_bind(struct cm_id *id, uint16_t port);

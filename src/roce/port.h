@@ -71,6 +71,9 @@ void port_close(struct port *port);
 /* In a forked child, whose copy of the rest may be anything. */
 void port_close_descriptors(struct port *port);
 
+/* A socket of its own for a flow, of which *number is the source port; nothing is ever received on it. -1 with errno. */
+int port_open_flow(struct port *port, uint16_t *number);
+
 /* From the port to a GID; entropy chooses the flow. 0, or errno. */
 int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, struct route *route);
 

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "local/assist.h"
 #include "local/memory.h"
 #include "local/repair.h"
@@ -681,6 +682,7 @@ static void declare_dead(struct nic *nic, struct peer *peer)
 		if (attach->by_slot[slot] == peer)
 			attach->by_slot[slot] = NULL;
 	}
+	cm_peer_died(nic, peer->primary_slot);
 	visitor_remove(nic, &peer->visitor);
 	counter_add(&nic->seg->counters.peers_died, 1);
 }

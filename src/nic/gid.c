@@ -178,7 +178,7 @@ static struct candidate *read_candidates(const char *const *interfaces, unsigned
 /* What an Ethernet has, if the interface does not say. */
 #define USUAL_MTU 1500
 
-static uint32_t mtu_of_interface(uint32_t ifindex)
+uint32_t gid_interface_mtu(uint32_t ifindex)
 {
 	struct ifreq request = { 0 };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -207,7 +207,7 @@ int gid_table_read(struct gid_table *table, const char *const *interfaces)
 		table->ifindex[table->count++] = candidates[i].ifindex;
 	}
 	free(candidates);
-	table->interface_mtu = mtu_of_interface(table->ifindex[0]);
+	table->interface_mtu = gid_interface_mtu(table->ifindex[0]);
 	return 0;
 }
 

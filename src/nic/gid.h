@@ -37,6 +37,9 @@ int gid_table_find(const struct gid_table *table, const union ibv_gid *gid);
  * 127.0.0.0/8. An address that was added less than a second ago may still be unknown. */
 bool gid_is_local(const union ibv_gid *gid);
 
+/* Bytes; 1500 if the interface does not say. */
+uint32_t gid_interface_mtu(uint32_t ifindex);
+
 bool gid_is_zero(const union ibv_gid *gid);
 bool gid_is_ipv4(const union ibv_gid *gid);
 bool gid_is_loopback(const union ibv_gid *gid);

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "local/attach.h"
 #include "nic/helper.h"
 #include "nic/life.h"
@@ -62,6 +63,7 @@ static void before_fork(void)
 {
 	pthread_mutex_lock(&the_lock);
 	if (the_nic) {
+		cm_before_fork(the_nic);
 		share_before_fork(the_nic);
 		attach_lock(the_nic);
 	}
@@ -72,6 +74,7 @@ static void after_fork_in_parent(void)
 	if (the_nic) {
 		attach_unlock(the_nic);
 		share_after_fork_in_parent(the_nic);
+		cm_after_fork_in_parent(the_nic);
 	}
 	pthread_mutex_unlock(&the_lock);
 }
@@ -84,6 +87,7 @@ static void after_fork_in_child(void)
 	if (the_nic) {
 		atomic_store(&the_nic->orphan, true);
 		share_after_fork_in_child(the_nic);
+		cm_stop(the_nic);
 		wire_stop(the_nic);
 		attach_stop(the_nic);
 		close(the_nic->epoll);
@@ -182,6 +186,8 @@ static struct nic *make(const char **why, int *error)
 	share_start(nic);
 	*why = "out of memory";
 	*error = wire_start(nic);
+	if (!*error)
+		*error = cm_start(nic);
 	if (*error)
 		goto no_attach;
 	*why = "no slot (abstract unix sockets)";
@@ -197,6 +203,7 @@ static struct nic *make(const char **why, int *error)
 no_helper:
 	attach_stop(nic);
 no_attach:
+	cm_stop(nic);
 	wire_stop(nic);
 	share_stop(nic);
 	if (nic->doorbell >= 0)
@@ -244,6 +251,7 @@ void nic_close(struct nic *nic)
 		pthread_mutex_unlock(&the_lock);
 		return;
 	}
+	cm_stop(nic);
 	share_stop(nic);
 	wire_stop(nic);
 	attach_stop(nic);

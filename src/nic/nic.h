@@ -24,6 +24,7 @@ struct peer;
 struct attach;
 struct share;
 struct wire;
+struct cm;
 
 struct nic {
 	struct nic_segment *seg;
@@ -59,6 +60,7 @@ struct nic {
 	struct attach *attach; /* src/local: sockets and peers */
 	struct share *share;   /* nic/share.h; NULL: memory stays private */
 	struct wire *wire;     /* src/roce: UDP sockets */
+	struct cm *cm;	       /* src/cm: connections by address */
 };
 
 /* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with

@@ -108,9 +108,9 @@ int id_query(struct id *id, bool with_path)
 	return with_path ? set_path(id, &addresses) : 0;
 }
 
-PUBLIC int rdma_bind_addr(struct rdma_cm_id *public, struct sockaddr *addr)
+PUBLIC int rdma_bind_addr(struct rdma_cm_id *handle, struct sockaddr *addr)
 {
-	struct id *id = to_id(public);
+	struct id *id = to_id(handle);
 	int error;
 
 	if (!address_length(addr))
@@ -119,9 +119,9 @@ PUBLIC int rdma_bind_addr(struct rdma_cm_id *public, struct sockaddr *addr)
 	return answer(error ? error : id_query(id, false));
 }
 
-PUBLIC int rdma_resolve_addr(struct rdma_cm_id *public, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
+PUBLIC int rdma_resolve_addr(struct rdma_cm_id *handle, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
 {
-	struct id *id = to_id(public);
+	struct id *id = to_id(handle);
 	int error;
 
 	if (!address_length(dst_addr) || (src_addr && !address_length(src_addr)))
@@ -129,21 +129,21 @@ PUBLIC int rdma_resolve_addr(struct rdma_cm_id *public, struct sockaddr *src_add
 	error = cm_resolve_addr(id->cm, src_addr, dst_addr, timeout_ms);
 	if (error)
 		return answer(error);
-	memcpy(&public->route.addr.dst_storage, dst_addr, address_length(dst_addr));
+	memcpy(&handle->route.addr.dst_storage, dst_addr, address_length(dst_addr));
 	return answer(id_complete(id));
 }
 
-PUBLIC int rdma_resolve_route(struct rdma_cm_id *public, int timeout_ms)
+PUBLIC int rdma_resolve_route(struct rdma_cm_id *handle, int timeout_ms)
 {
-	struct id *id = to_id(public);
+	struct id *id = to_id(handle);
 	int error = cm_resolve_route(id->cm, timeout_ms);
 
 	return answer(error ? error : id_complete(id));
 }
 
-PUBLIC int rdma_listen(struct rdma_cm_id *public, int backlog)
+PUBLIC int rdma_listen(struct rdma_cm_id *handle, int backlog)
 {
-	struct id *id = to_id(public);
+	struct id *id = to_id(handle);
 	int error = cm_listen(id->cm, backlog);
 
 	return answer(error ? error : id_query(id, false));

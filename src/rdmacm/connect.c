@@ -8,10 +8,10 @@
 #include <string.h>
 
 /* Reasons of a REJ: volume 1, table 114 */
-#define REASON_CONSUMER		  28
-#define REASON_VENDOR_OPTION	  35
-#define MOST_RETRIES		  7
-#define ECE(id, ece)		  ((id)->id.qp || !(ece).vendor_id ? NULL : &(ece))
+#define REASON_CONSUMER	     28
+#define REASON_VENDOR_OPTION 35
+#define MOST_RETRIES	     7
+#define ECE(id, ece)	     ((id)->id.qp || !(ece).vendor_id ? NULL : &(ece))
 
 /* Of a connected QP: what the device cannot hold is refused here, the other end would learn it too late. */
 static int check_param(const struct id *id, const struct rdma_conn_param *param)
@@ -45,9 +45,9 @@ static struct rdma_conn_param make_param(const struct id *id, const struct rdma_
 	return param;
 }
 
-PUBLIC int rdma_connect(struct rdma_cm_id *public, struct rdma_conn_param *conn_param)
+PUBLIC int rdma_connect(struct rdma_cm_id *handle, struct rdma_conn_param *conn_param)
 {
-	struct id *id = to_id(public);
+	struct id *id = to_id(handle);
 	struct rdma_conn_param param;
 	int error = check_param(id, conn_param);
 
@@ -66,15 +66,10 @@ PUBLIC int rdma_connect(struct rdma_cm_id *public, struct rdma_conn_param *conn_
 	return answer(error ? error : id_complete(id));
 }
 
-static uint8_t smaller(uint8_t a, uint8_t b)
+PUBLIC int rdma_accept(struct rdma_cm_id *handle, struct rdma_conn_param *conn_param)
 {
-	return a < b ? a : b;
-}
-
-PUBLIC int rdma_accept(struct rdma_cm_id *public, struct rdma_conn_param *conn_param)
-{
-	struct id *id = to_id(public);
-	bool is_ud = public->qp_type == IBV_QPT_UD;
+	struct id *id = to_id(handle);
+	bool is_ud = handle->qp_type == IBV_QPT_UD;
 	struct rdma_conn_param param;
 	int error = check_param(id, conn_param);
 
@@ -89,10 +84,12 @@ PUBLIC int rdma_accept(struct rdma_cm_id *public, struct rdma_conn_param *conn_p
 	else if (id->device)
 		id->responder_resources = smaller(id->responder_resources, id->device->responder_resources);
 	param = make_param(id, conn_param);
+	/* Of a QP that is connected already this fails, and leaves it as it is. */
 	if (!is_ud)
 		error = qp_connect(id);
-	if (!error)
-		error = cm_accept(id->cm, &param, RDMA_UDP_QKEY, ECE(id, id->local_ece));
+	if (error)
+		return answer(error);
+	error = cm_accept(id->cm, &param, RDMA_UDP_QKEY, ECE(id, id->local_ece));
 	if (error) {
 		if (!is_ud)
 			qp_fail(id);
@@ -102,27 +99,26 @@ PUBLIC int rdma_accept(struct rdma_cm_id *public, struct rdma_conn_param *conn_p
 	return is_ud ? 0 : answer(id_complete(id));
 }
 
-PUBLIC int rdma_establish(struct rdma_cm_id *public)
+PUBLIC int rdma_establish(struct rdma_cm_id *handle)
 {
-	if (public->qp)
+	if (handle->qp)
 		return answer(EINVAL);
-	return answer(cm_accept(to_id(public)->cm, NULL, 0, NULL));
+	return answer(cm_accept(to_id(handle)->cm, NULL, 0, NULL));
 }
 
-PUBLIC int rdma_reject(struct rdma_cm_id *public, const void *private_data, uint8_t private_data_len)
+PUBLIC int rdma_reject(struct rdma_cm_id *handle, const void *private_data, uint8_t private_data_len)
 {
-	return answer(cm_reject(to_id(public)->cm, private_data, private_data_len, REASON_CONSUMER));
+	return answer(cm_reject(to_id(handle)->cm, private_data, private_data_len, REASON_CONSUMER));
 }
 
-/* Not in the public header of every version. */
-PUBLIC int rdma_reject_ece(struct rdma_cm_id *public, const void *private_data, uint8_t private_data_len)
+PUBLIC int rdma_reject_ece(struct rdma_cm_id *handle, const void *private_data, uint8_t private_data_len)
 {
-	return answer(cm_reject(to_id(public)->cm, private_data, private_data_len, REASON_VENDOR_OPTION));
+	return answer(cm_reject(to_id(handle)->cm, private_data, private_data_len, REASON_VENDOR_OPTION));
 }
 
-PUBLIC int rdma_disconnect(struct rdma_cm_id *public)
+PUBLIC int rdma_disconnect(struct rdma_cm_id *handle)
 {
-	struct id *id = to_id(public);
+	struct id *id = to_id(handle);
 	int error;
 
 	qp_fail(id);
@@ -130,24 +126,24 @@ PUBLIC int rdma_disconnect(struct rdma_cm_id *public)
 	return answer(error ? error : id_complete(id));
 }
 
-PUBLIC int rdma_notify(struct rdma_cm_id *public, enum ibv_event_type event)
+PUBLIC int rdma_notify(struct rdma_cm_id *handle, enum ibv_event_type event)
 {
-	return answer(cm_notify(to_id(public)->cm, event));
+	return answer(cm_notify(to_id(handle)->cm, event));
 }
 
 /* Both are for who has a QP of his own; of ours the device negotiates. */
-PUBLIC int rdma_set_local_ece(struct rdma_cm_id *public, struct ibv_ece *ece)
+PUBLIC int rdma_set_local_ece(struct rdma_cm_id *handle, struct ibv_ece *ece)
 {
-	if (public->qp || !ece)
+	if (handle->qp || !ece)
 		return answer(EINVAL);
-	to_id(public)->local_ece = *ece;
+	to_id(handle)->local_ece = *ece;
 	return 0;
 }
 
-PUBLIC int rdma_get_remote_ece(struct rdma_cm_id *public, struct ibv_ece *ece)
+PUBLIC int rdma_get_remote_ece(struct rdma_cm_id *handle, struct ibv_ece *ece)
 {
-	if (public->qp || !ece)
+	if (handle->qp || !ece)
 		return answer(EINVAL);
-	*ece = to_id(public)->remote_ece;
+	*ece = to_id(handle)->remote_ece;
 	return 0;
 }

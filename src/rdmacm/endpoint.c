@@ -48,12 +48,12 @@ static int start_active(struct id *id, const struct rdma_addrinfo *info, struct 
 	return rdma_create_qp(&id->id, pd, attr) ? errno : 0;
 }
 
-PUBLIC int rdma_create_ep(struct rdma_cm_id **public, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+PUBLIC int rdma_create_ep(struct rdma_cm_id **handle, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct id *id;
 	int error;
 
-	if (!public || !res)
+	if (!handle || !res)
 		return answer(EINVAL);
 	error = id_create(NULL, NULL, (enum rdma_port_space)res->ai_port_space, (enum ibv_qp_type)res->ai_qp_type, &id);
 	if (error)
@@ -63,7 +63,7 @@ PUBLIC int rdma_create_ep(struct rdma_cm_id **public, struct rdma_addrinfo *res,
 		rdma_destroy_ep(&id->id);
 		return answer(error);
 	}
-	*public = &id->id;
+	*handle = &id->id;
 	return 0;
 }
 
@@ -87,9 +87,9 @@ static int equip(const struct id *listener, struct rdma_cm_id *id)
 	return rdma_create_qp(id, listener->id.pd, &attr) ? errno : 0;
 }
 
-PUBLIC int rdma_get_request(struct rdma_cm_id *public, struct rdma_cm_id **out)
+PUBLIC int rdma_get_request(struct rdma_cm_id *handle, struct rdma_cm_id **out)
 {
-	struct id *listener = to_id(public);
+	struct id *listener = to_id(handle);
 	struct rdma_cm_event *event;
 	struct rdma_cm_id *id;
 	int error;
@@ -99,10 +99,10 @@ PUBLIC int rdma_get_request(struct rdma_cm_id *public, struct rdma_cm_id **out)
 	error = id_complete(listener);
 	if (error)
 		return answer(error);
-	event = public->event;
+	event = handle->event;
 	if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
-		return answer(EINVAL); /* it stays in public->event, for who wants to know */
-	public->event = NULL;
+		return answer(EINVAL); /* it stays in handle->event, for who wants to know */
+	handle->event = NULL;
 	id = event->id;
 	id->event = event;
 	error = equip(listener, id);

@@ -38,10 +38,13 @@ static bool take_request(struct event *event)
 
 static void take_response(struct event *event)
 {
+	const struct rdma_conn_param *param = &event->cm.param.conn;
 	struct id *id = event->owner;
 	int error;
 
 	id->remote_ece = event->cm.ece;
+	id->initiator_depth = smaller(id->initiator_depth, param->initiator_depth);
+	id->responder_resources = smaller(id->responder_resources, param->responder_resources);
 	if (!id->id.qp)
 		return; /* rdma_establish() is the program's to call */
 	error = qp_connect(id);
@@ -115,7 +118,7 @@ static bool is_multicast(enum rdma_cm_event_type type)
 /* The public event from the connection manager's. */
 static void translate(struct event *event)
 {
-	struct rdma_cm_event *public = &event->event;
+	struct rdma_cm_event *told = &event->event;
 
 	if (is_multicast(event->cm.type)) {
 		event->group = event->cm.context;
@@ -123,15 +126,15 @@ static void translate(struct event *event)
 	} else {
 		event->owner = event->cm.context;
 	}
-	public->id = &event->owner->id;
-	public->event = event->cm.type;
-	public->status = event->cm.status;
+	told->id = &event->owner->id;
+	told->event = event->cm.type;
+	told->status = event->cm.status;
 	if (event->cm.is_ud)
-		public->param.ud = event->cm.param.ud;
+		told->param.ud = event->cm.param.ud;
 	else
-		public->param.conn = event->cm.param.conn;
+		told->param.conn = event->cm.param.conn;
 	if (event->group)
-		public->param.ud.private_data = event->group->context;
+		told->param.ud.private_data = event->group->context;
 }
 
 PUBLIC int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **out)
@@ -157,9 +160,9 @@ PUBLIC int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_
 	return answer(error);
 }
 
-PUBLIC int rdma_ack_cm_event(struct rdma_cm_event *public)
+PUBLIC int rdma_ack_cm_event(struct rdma_cm_event *told)
 {
-	struct event *event = (struct event *)public;
+	struct event *event = (struct event *)told;
 
 	if (!event)
 		return answer(EINVAL);

@@ -133,20 +133,20 @@ static void drop_event(struct id *id)
 		rdma_ack_cm_event(event);
 }
 
-PUBLIC int rdma_destroy_id(struct rdma_cm_id *public)
+PUBLIC int rdma_destroy_id(struct rdma_cm_id *handle)
 {
 	struct id *id;
 	unsigned read = 0;
 
-	if (!public)
+	if (!handle)
 		return answer(EINVAL);
-	id = to_id(public);
+	id = to_id(handle);
 	cm_destroy_id(id->cm, &read);
 	drop_event(id);
 	if (!is_forked(id->generation))
 		id_wait_acknowledged(id, &id->acknowledged, read);
 	if (id->sync)
-		rdma_destroy_event_channel(public->channel);
+		rdma_destroy_event_channel(handle->channel);
 	free_id(id);
 	return 0;
 }
@@ -167,10 +167,10 @@ int id_complete(struct id *id)
 	return event->status > 0 ? ECONNREFUSED : -event->status;
 }
 
-PUBLIC int rdma_migrate_id(struct rdma_cm_id *public, struct rdma_event_channel *channel)
+PUBLIC int rdma_migrate_id(struct rdma_cm_id *handle, struct rdma_event_channel *channel)
 {
 	struct rdma_event_channel *own = NULL;
-	struct id *id = to_id(public);
+	struct id *id = to_id(handle);
 	unsigned read = 0;
 	int error;
 
@@ -191,8 +191,8 @@ PUBLIC int rdma_migrate_id(struct rdma_cm_id *public, struct rdma_event_channel 
 		drop_event(id);
 	id_wait_acknowledged(id, &id->acknowledged, read);
 	if (id->sync)
-		rdma_destroy_event_channel(public->channel);
+		rdma_destroy_event_channel(handle->channel);
 	id->sync = own;
-	public->channel = channel;
+	handle->channel = channel;
 	return 0;
 }

@@ -100,9 +100,9 @@ int group_joined(struct group *group, struct rdma_ud_param *param)
 	return error;
 }
 
-PUBLIC int rdma_leave_multicast(struct rdma_cm_id *public, struct sockaddr *addr)
+PUBLIC int rdma_leave_multicast(struct rdma_cm_id *handle, struct sockaddr *addr)
 {
-	struct id *id = to_id(public);
+	struct id *id = to_id(handle);
 	struct group *group;
 	unsigned read = 0;
 	int error;
@@ -114,8 +114,8 @@ PUBLIC int rdma_leave_multicast(struct rdma_cm_id *public, struct sockaddr *addr
 	group = find(id, addr);
 	if (!group)
 		return answer(EADDRNOTAVAIL);
-	if (public->qp && group->attached)
-		ibv_detach_mcast(public->qp, &group->gid, 0);
+	if (handle->qp && group->attached)
+		ibv_detach_mcast(handle->qp, &group->gid, 0);
 	error = cm_leave(id->cm, addr, &read);
 	if (error)
 		return answer(error);

@@ -5,6 +5,7 @@
  */
 #include "rdmacm/rdmacm.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* As rdma_init_qp_attr(3). */
@@ -23,11 +24,11 @@ static int init_attr(struct id *id, struct ibv_qp_attr *attr, int *mask)
 	return 0;
 }
 
-PUBLIC int rdma_init_qp_attr(struct rdma_cm_id *public, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
+PUBLIC int rdma_init_qp_attr(struct rdma_cm_id *handle, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 {
 	if (!qp_attr || !qp_attr_mask)
 		return answer(EINVAL);
-	return answer(init_attr(to_id(public), qp_attr, qp_attr_mask));
+	return answer(init_attr(to_id(handle), qp_attr, qp_attr_mask));
 }
 
 static int move(struct id *id, struct ibv_qp *qp, enum ibv_qp_state state)
@@ -161,29 +162,29 @@ no_qp:
 	return error;
 }
 
-PUBLIC int rdma_create_qp_ex(struct rdma_cm_id *public, struct ibv_qp_init_attr_ex *qp_init_attr)
+PUBLIC int rdma_create_qp_ex(struct rdma_cm_id *handle, struct ibv_qp_init_attr_ex *qp_init_attr)
 {
 	if (!qp_init_attr)
 		return answer(EINVAL);
-	return answer(create_qp(to_id(public), qp_init_attr));
+	return answer(create_qp(to_id(handle), qp_init_attr));
 }
 
-PUBLIC int rdma_create_qp(struct rdma_cm_id *public, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
+PUBLIC int rdma_create_qp(struct rdma_cm_id *handle, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
 	struct ibv_qp_init_attr_ex attr = { 0 };
 	int error;
 
 	if (!qp_init_attr)
 		return answer(EINVAL);
-	/* The one is the beginning of the other. */
-	memcpy(&attr, qp_init_attr, sizeof(*qp_init_attr));
+	/* The one is the beginning of the other, but for its padding. */
+	memcpy(&attr, qp_init_attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
 	if (pd) {
 		attr.comp_mask = IBV_QP_INIT_ATTR_PD;
 		attr.pd = pd;
 	}
-	error = create_qp(to_id(public), &attr);
+	error = create_qp(to_id(handle), &attr);
 	if (!error)
-		memcpy(qp_init_attr, &attr, sizeof(*qp_init_attr));
+		memcpy(qp_init_attr, &attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
 	return answer(error);
 }
 

@@ -29,8 +29,8 @@
 struct device {
 	struct ibv_context *verbs;
 	uint8_t initiator_depth, responder_resources; /* the most it has */
-	struct ibv_pd *pd; /* the default one; NULL while no id is bound */
-	unsigned users;	   /* of pd: ids */
+	struct ibv_pd *pd;			      /* the default one; NULL while no id is bound */
+	unsigned users;				      /* of pd: ids */
 };
 
 struct channel {
@@ -56,7 +56,8 @@ struct id {
 	struct device *device; /* whose context id.verbs is; NULL: not bound to one */
 	bool sync;	       /* the channel is its own, and calls wait for their events */
 	bool failed;	       /* a CONNECT_ERROR of ours was reported: what the other end says to that is not */
-	/* What its QP is given: from rdma_connect or the request, until rdma_accept says otherwise. */
+	/* What its QP is given: of who asks what he asked for, or less if the answer says so; of who is asked what is asked for, until
+	 * rdma_accept says otherwise. */
 	uint8_t initiator_depth, responder_resources;
 	struct ibv_ece local_ece, remote_ece;
 	struct ibv_qp_init_attr *qp_init_attr; /* passive rdma_create_ep: of the QPs of its requests */
@@ -91,6 +92,11 @@ static inline int answer(int error)
 		return 0;
 	errno = error;
 	return -1;
+}
+
+static inline uint8_t smaller(uint8_t a, uint8_t b)
+{
+	return a < b ? a : b;
 }
 
 /* How often this process was forked off another: handles keep it from their making. */

@@ -2,6 +2,7 @@
 /* The shared receive queue of an id, which its QP takes by itself. */
 #include "rdmacm/rdmacm.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static int create_srq(struct id *id, struct ibv_srq_init_attr_ex *attr)
@@ -24,31 +25,31 @@ static int create_srq(struct id *id, struct ibv_srq_init_attr_ex *attr)
 	return 0;
 }
 
-PUBLIC int rdma_create_srq_ex(struct rdma_cm_id *public, struct ibv_srq_init_attr_ex *attr)
+PUBLIC int rdma_create_srq_ex(struct rdma_cm_id *handle, struct ibv_srq_init_attr_ex *attr)
 {
 	if (!attr)
 		return answer(EINVAL);
-	return answer(create_srq(to_id(public), attr));
+	return answer(create_srq(to_id(handle), attr));
 }
 
-PUBLIC int rdma_create_srq(struct rdma_cm_id *public, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+PUBLIC int rdma_create_srq(struct rdma_cm_id *handle, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
 	struct ibv_srq_init_attr_ex ex = { 0 };
 	int error;
 
 	if (!attr)
 		return answer(EINVAL);
-	/* The one is the beginning of the other. */
-	memcpy(&ex, attr, sizeof(*attr));
+	/* The one is the beginning of the other, but for its padding. */
+	memcpy(&ex, attr, offsetof(struct ibv_srq_init_attr_ex, comp_mask));
 	ex.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
 	ex.srq_type = IBV_SRQT_BASIC;
 	if (pd) {
 		ex.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 		ex.pd = pd;
 	}
-	error = create_srq(to_id(public), &ex);
+	error = create_srq(to_id(handle), &ex);
 	if (!error)
-		memcpy(attr, &ex, sizeof(*attr));
+		memcpy(attr, &ex, offsetof(struct ibv_srq_init_attr_ex, comp_mask));
 	return answer(error);
 }
 

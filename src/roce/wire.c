@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "nic/requester.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
@@ -369,6 +370,11 @@ static void arrived(void *arg, const struct arrival *arrival)
 	struct nic_qp *qp;
 	struct wire_qp *w;
 
+	if (packet->qpn == 1) {
+		end_of_qp(delivery);
+		cm_take_packet(delivery->nic, arrival);
+		return;
+	}
 	if (!delivery->qp || delivery->qpn != packet->qpn) {
 		if (!is_ours(delivery->nic, packet->qpn)) {
 			add_stray(delivery, arrival);

@@ -59,12 +59,29 @@ static void resolving_binds_the_device_and_tells_the_path(void **state)
 	rdma_destroy_event_channel(channel);
 }
 
+/* In RTS, with as many READs outstanding as both ends have agreed on. */
+static void check_reads(struct ibv_qp *qp, uint8_t initiator_depth, uint8_t responder_resources)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_RTS);
+	assert_int_equal(attr.max_rd_atomic, initiator_depth);
+	assert_int_equal(attr.max_dest_rd_atomic, responder_resources);
+}
+
 static void a_connection_carries_private_data_and_parameters(void **state)
 {
 	struct meeting meeting;
 	uint8_t asked[56], answered[196];
-	struct rdma_conn_param param = { .private_data = asked, .private_data_len = sizeof(asked), .responder_resources = 3,
-					 .initiator_depth = 2, .flow_control = 1, .retry_count = 5, .rnr_retry_count = 6 };
+	struct rdma_conn_param param = { .private_data = asked,
+					 .private_data_len = sizeof(asked),
+					 .responder_resources = 3,
+					 .initiator_depth = 2,
+					 .flow_control = 1,
+					 .retry_count = 5,
+					 .rnr_retry_count = 6 };
 	struct rdma_cm_event *event;
 
 	(void)state;
@@ -114,8 +131,8 @@ static void a_connection_carries_private_data_and_parameters(void **state)
 	event = expect(meeting.server, RDMA_CM_EVENT_ESTABLISHED);
 	assert_ptr_equal(event->id, meeting.to_client);
 	rdma_ack_cm_event(event);
-	assert_int_equal(meeting.to_server->qp->state, IBV_QPS_RTS);
-	assert_int_equal(meeting.to_client->qp->state, IBV_QPS_RTS);
+	check_reads(meeting.to_client->qp, 2, 1);
+	check_reads(meeting.to_server->qp, 1, 2);
 
 	/* Either end may end it; both are told, once. */
 	assert_int_equal(failure(rdma_disconnect(meeting.to_client)), 0);
@@ -132,8 +149,10 @@ static void a_connection_carries_private_data_and_parameters(void **state)
 
 static void without_a_qp_the_program_completes_the_connection(void **state)
 {
-	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7,
-					 .qp_num = 0x4711, .srq = 1 };
+	struct rdma_conn_param param = {
+		.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7, .qp_num = 0x4711, .srq = 1
+	};
+	struct ibv_ece offered = { .vendor_id = 0x1234, .options = 0x567, .comp_mask = 0 }, chosen = { 0 };
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
 	struct rdma_cm_event *event;
 	struct meeting meeting;
@@ -143,12 +162,17 @@ static void without_a_qp_the_program_completes_the_connection(void **state)
 	meet_listen(&meeting, RDMA_PS_TCP);
 	meeting.to_server = meet_resolve(meeting.client, RDMA_PS_TCP, rdma_get_src_port(meeting.listener));
 	assert_int_equal(failure(rdma_connect(meeting.to_server, NULL)), EINVAL);
+	assert_int_equal(failure(rdma_set_local_ece(meeting.to_server, &offered)), 0);
 	assert_int_equal(failure(rdma_connect(meeting.to_server, &param)), 0);
 	event = expect(meeting.server, RDMA_CM_EVENT_CONNECT_REQUEST);
 	meeting.to_client = event->id;
 	assert_int_equal(event->param.conn.qp_num, 0x4711);
 	assert_int_equal(event->param.conn.srq, 1);
 	rdma_ack_cm_event(event);
+
+	assert_int_equal(failure(rdma_get_remote_ece(meeting.to_client, &chosen)), 0);
+	assert_int_equal(chosen.vendor_id, 0x1234);
+	assert_int_equal(chosen.options, 0x567);
 
 	/* Who brings his own QP asks how to set it. */
 	assert_int_equal(failure(rdma_init_qp_attr(meeting.to_client, &attr, &mask)), 0);
@@ -218,8 +242,8 @@ static void datagram_service_is_looked_up(void **state)
 	assert_non_null(to);
 	assert_non_null(from);
 	assert_int_equal(failure(rdma_post_recv(meeting.to_client, NULL, received, sizeof(received), to)), 0);
-	assert_int_equal(failure(rdma_post_ud_send(meeting.to_server, NULL, sent, sizeof(sent), from, 0, ah,
-						   event->param.ud.qp_num)), 0);
+	assert_int_equal(
+		failure(rdma_post_ud_send(meeting.to_server, NULL, sent, sizeof(sent), from, 0, ah, event->param.ud.qp_num)), 0);
 	assert_int_equal(rdma_get_send_comp(meeting.to_server, &wc), 1);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(rdma_get_recv_comp(meeting.to_client, &wc), 1);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,7 +160,8 @@ static void an_id_may_become_synchronous(void **state)
 	assert_int_equal(failure(rdma_migrate_id(meeting.to_server, NULL)), 0);
 	assert_ptr_not_equal(meeting.to_server->channel, meeting.client);
 	assert_int_equal(failure(rdma_migrate_id(meeting.to_server, NULL)), EINVAL);
-	/* Now it waits for its event. */
+	/* Now it waits for its event. The other end is first, or both would wait for it. */
+	assert_int_equal(failure(rdma_disconnect(meeting.to_client)), 0);
 	assert_int_equal(failure(rdma_disconnect(meeting.to_server)), 0);
 	assert_non_null(meeting.to_server->event);
 	assert_int_equal(meeting.to_server->event->event, RDMA_CM_EVENT_DISCONNECTED);
@@ -169,11 +171,21 @@ static void an_id_may_become_synchronous(void **state)
 
 static void one_id_has_one_qp(void **state)
 {
-	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 1, .max_recv_wr = 1 } };
-	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_srq_init_attr srq_attr;
+	struct ibv_qp_init_attr attr;
 	struct meeting meeting;
 
 	(void)state;
+	/* The structures end in padding, in which there may be anything. */
+	memset(&attr, 0xff, sizeof(attr));
+	memset(&srq_attr, 0xff, sizeof(srq_attr));
+	attr.qp_context = NULL;
+	attr.send_cq = attr.recv_cq = NULL;
+	attr.srq = NULL;
+	attr.cap = (struct ibv_qp_cap){ .max_send_wr = 1, .max_recv_wr = 1 };
+	attr.qp_type = IBV_QPT_RC;
+	attr.sq_sig_all = 0;
+	srq_attr.attr = (struct ibv_srq_attr){ .max_wr = 4, .max_sge = 1 };
 	meet_request(&meeting, RDMA_PS_TCP, NULL, 0);
 	assert_int_equal(failure(rdma_create_qp(meeting.to_server, NULL, &attr)), EINVAL);
 	/* What it makes for the QP is the id's, and goes with it. */
@@ -183,6 +195,8 @@ static void one_id_has_one_qp(void **state)
 	assert_null(meeting.to_server->qp);
 	assert_null(meeting.to_server->send_cq);
 	assert_null(meeting.to_server->recv_cq_channel);
+	assert_int_equal(failure(rdma_create_qp(meeting.to_server, NULL, &attr)), 0);
+	assert_ptr_equal(attr.send_cq, meeting.to_server->send_cq);
 
 	assert_int_equal(failure(rdma_create_srq(meeting.to_client, NULL, &srq_attr)), 0);
 	assert_non_null(meeting.to_client->srq);
@@ -196,9 +210,9 @@ static void one_id_has_one_qp(void **state)
 }
 
 /* The child's end of a test: 0, or the number of the line that failed. */
-#define check(condition)          \
-	do {                      \
-		if (!(condition)) \
+#define check(condition)                 \
+	do {                             \
+		if (!(condition))        \
 			return __LINE__; \
 	} while (0)
 

@@ -94,8 +94,12 @@ void equip(struct rdma_cm_id *id)
 
 void meet_request(struct meeting *meeting, enum rdma_port_space ps, const void *data, uint8_t length)
 {
-	struct rdma_conn_param param = { .private_data = data, .private_data_len = length, .responder_resources = 1,
-					 .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
+	struct rdma_conn_param param = { .private_data = data,
+					 .private_data_len = length,
+					 .responder_resources = 1,
+					 .initiator_depth = 1,
+					 .retry_count = 7,
+					 .rnr_retry_count = 7 };
 	struct rdma_cm_event *event;
 
 	meet_listen(meeting, ps);

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 /* Reasons of a REJ (table 114 of the specification) */
@@ -13,8 +14,12 @@
 
 static struct rdma_conn_param parameters(const void *data, uint8_t length)
 {
-	return (struct rdma_conn_param){ .private_data = data, .private_data_len = length, .responder_resources = 1,
-					 .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
+	return (struct rdma_conn_param){ .private_data = data,
+					 .private_data_len = length,
+					 .responder_resources = 1,
+					 .initiator_depth = 1,
+					 .retry_count = 7,
+					 .rnr_retry_count = 7 };
 }
 
 /* A port where nobody listens: one was had and given back. */
@@ -89,8 +94,6 @@ static void a_rejection_carries_reason_and_data(void **state)
 	(void)state;
 	check_rejection(rdma_reject, CONSUMER);
 }
-
-int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len);
 
 static void a_rejection_for_its_ece_says_so(void **state)
 {
@@ -184,7 +187,11 @@ static void a_request_is_answered_once(void **state)
 	meet_request(&meeting, RDMA_PS_TCP, NULL, 0);
 	equip(meeting.to_client);
 	assert_int_equal(failure(rdma_accept(meeting.to_client, NULL)), 0);
-	assert_int_not_equal(failure(rdma_accept(meeting.to_client, NULL)), 0);
+	assert_int_equal(failure(rdma_accept(meeting.to_client, NULL)), EINVAL);
+	/* The connection comes about all the same. */
+	expect_only(meeting.client, RDMA_CM_EVENT_ESTABLISHED);
+	expect_only(meeting.server, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(meeting.to_client->qp->state, IBV_QPS_RTS);
 	part(&meeting);
 
 	meet_request(&meeting, RDMA_PS_TCP, NULL, 0);
@@ -244,29 +251,49 @@ static void an_address_is_bound_once(void **state)
 	part(&meeting);
 }
 
-static void a_destination_that_does_not_exist_is_an_address_error(void **state)
+static void a_way_without_a_device_is_an_address_error(void **state)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
-	struct sockaddr_in6 address = { .sin6_family = AF_INET6, .sin6_port = htons(7) };
+	struct sockaddr_in source, destination;
 	struct rdma_cm_event *event;
 	struct rdma_cm_id *id;
-	int error;
 
 	(void)state;
-	/* 100::/64 is for discarding. */
-	assert_int_equal(inet_pton(AF_INET6, "100::1", &address.sin6_addr), 1);
+	/* An address that this host has, and no device: it is no interface's. */
+	set_loopback(&source, 0);
+	source.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+	set_loopback(&destination, htons(7));
 	assert_int_equal(failure(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP)), 0);
-	error = failure(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 100));
-	if (error) {
-		/* No route at all, as the kernel says it */
-		assert_true(error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL);
-	} else {
-		event = expect(channel, RDMA_CM_EVENT_ADDR_ERROR);
-		assert_ptr_equal(event->id, id);
-		assert_true(event->status < 0);
-		rdma_ack_cm_event(event);
-	}
+	assert_int_equal(
+		failure(rdma_resolve_addr(id, (struct sockaddr *)&source, (struct sockaddr *)&destination, RESOLVE_MS)), 0);
+	event = expect(channel, RDMA_CM_EVENT_ADDR_ERROR);
+	assert_ptr_equal(event->id, id);
+	assert_int_equal(event->status, -ENODEV);
+	rdma_ack_cm_event(event);
 	assert_null(id->verbs);
+	rdma_destroy_id(id);
+
+	assert_int_equal(failure(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP)), 0);
+	assert_int_equal(failure(rdma_bind_addr(id, (struct sockaddr *)&source)), ENODEV);
+	rdma_destroy_id(id);
+	rdma_destroy_event_channel(channel);
+}
+
+/* As connect(2) says it: the routes are asked at once. */
+static void a_destination_without_a_route_is_refused(void **state)
+{
+	struct sockaddr_in6 address = { .sin6_family = AF_INET6, .sin6_port = htons(7), .sin6_scope_id = INT_MAX };
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+
+	(void)state;
+	assert_int_equal(inet_pton(AF_INET6, "fe80::1", &address.sin6_addr), 1);
+	assert_int_equal(failure(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP)), 0);
+	assert_int_not_equal(failure(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, RESOLVE_MS)), 0);
+	/* Without a scope it may be anywhere. */
+	address.sin6_scope_id = 0;
+	assert_int_equal(failure(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, RESOLVE_MS)), EINVAL);
+	expect_none(channel);
 	rdma_destroy_id(id);
 	rdma_destroy_event_channel(channel);
 }
@@ -306,7 +333,8 @@ int main(void)
 		cmocka_unit_test(a_request_is_answered_once),
 		cmocka_unit_test(steps_out_of_order_are_refused),
 		cmocka_unit_test(an_address_is_bound_once),
-		cmocka_unit_test(a_destination_that_does_not_exist_is_an_address_error),
+		cmocka_unit_test(a_way_without_a_device_is_an_address_error),
+		cmocka_unit_test(a_destination_without_a_route_is_refused),
 		cmocka_unit_test(options_of_a_wrong_kind_are_refused),
 	};
 

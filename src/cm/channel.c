@@ -41,7 +41,8 @@ void channel_raise(struct cm_id *id, const struct cm_event *event, struct cm_gro
 {
 	struct queued_event *queued;
 
-	if (!id->channel)
+	/* As the kernel: of a new id only the request itself. */
+	if (!id->channel || (id->is_new && event->type != RDMA_CM_EVENT_CONNECT_REQUEST))
 		return;
 	/* Without memory it is lost, as a message would be. */
 	queued = malloc(sizeof(*queued));
@@ -121,7 +122,7 @@ int cm_get_event(struct cm_channel *channel, struct cm_event *event)
 	bool taken = false;
 
 	while (!taken) {
-		if (nic_is_orphan(channel->nic))
+		if (cm_is_forked(channel->cm))
 			return ENODEV;
 		if (nic_tokens_take(channel->fd))
 			return errno;
@@ -139,7 +140,7 @@ int cm_migrate_id(struct cm_id *id, struct cm_channel *to, unsigned *read)
 	uint32_t moved = 0;
 
 	*read = 0;
-	if (nic_is_orphan(to->nic) || to->cm != cm)
+	if (cm_is_forked(cm) || to->cm != cm)
 		return ENODEV;
 	pthread_mutex_lock(&cm->lock);
 	list_for_each_safe(node, tmp, &from->events) {

@@ -425,6 +425,7 @@ static struct cm_id *accept_request(struct cm_id *listener, const struct letter 
 		return NULL;
 	id->phase = CM_CONNECTING;
 	id->listener = listener;
+	id->is_new = true;
 	listener->pending++;
 	address_from_gid(&id->src, &ip->destination, ip->version, address_port(&listener->src));
 	address_from_gid(&id->dst, &ip->source, ip->version, ip->source_port);
@@ -918,7 +919,8 @@ static void take_rej(struct cm *cm, const struct letter *letter, const struct ma
 	struct cm_event event = { .type = RDMA_CM_EVENT_REJECTED, .status = mad->rej.reason };
 	struct cm_id *id = find_rejected(cm, letter, mad);
 
-	if (!id)
+	/* Of a REQ that was answered since, a copy has come late. */
+	if (!id || (mad->rej.about == MAD_ABOUT_REQ && id->state != CONN_REQ_SENT))
 		return;
 	switch (id->state) {
 	case CONN_REQ_SENT:

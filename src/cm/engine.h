@@ -85,6 +85,7 @@ struct cm_id {
 	struct cm *cm;
 	struct cm_channel *channel; /* NULL: destroyed */
 	void *context;
+	bool is_new; /* of a request: whoever reads about it must have given it a context first */
 	enum rdma_port_space ps;
 	enum ibv_qp_type type;
 	enum cm_phase phase;
@@ -190,6 +191,12 @@ void cm_peer_died(struct nic *nic, uint32_t slot);
 struct arrival;
 /* A packet for QP 1. */
 void cm_take_packet(struct nic *nic, const struct arrival *arrival);
+
+/* In a forked child nothing of what was inherited works. */
+static inline bool cm_is_forked(const struct cm *cm)
+{
+	return cm->nic && nic_is_orphan(cm->nic);
+}
 
 struct cm *cm_make(void);
 void cm_free(struct cm *cm);

@@ -128,7 +128,7 @@ int cm_join(struct cm_id *id, const struct sockaddr *address, bool send_only, vo
 {
 	int error;
 
-	if (id->cm->nic && nic_is_orphan(id->cm->nic))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	pthread_mutex_lock(&id->cm->lock);
 	error = join(id, address, send_only, context);
@@ -163,7 +163,7 @@ int cm_leave(struct cm_id *id, const struct sockaddr *address, unsigned *read)
 	int error = address_copy(&asked, address);
 
 	*read = 0;
-	if (id->cm->nic && nic_is_orphan(id->cm->nic))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	if (error)
 		return error;

@@ -15,11 +15,6 @@
 /* The kernel's bound of a backlog (net.rdma_ucm.max_backlog). */
 #define MAX_BACKLOG 1024
 
-static bool is_forked(const struct cm *cm)
-{
-	return cm->nic && nic_is_orphan(cm->nic);
-}
-
 static void enter(struct cm_id *id)
 {
 	pthread_mutex_lock(&id->cm->lock);
@@ -119,7 +114,7 @@ int cm_create_id(struct cm_channel *channel, void *context, enum rdma_port_space
 {
 	struct cm *cm = channel->cm;
 
-	if (is_forked(cm))
+	if (cm_is_forked(cm))
 		return ENODEV;
 	if (ps != RDMA_PS_TCP && ps != RDMA_PS_UDP && ps != RDMA_PS_IPOIB && ps != RDMA_PS_IB)
 		return EINVAL;
@@ -135,7 +130,7 @@ void cm_destroy_id(struct cm_id *id, unsigned *read)
 {
 	struct cm *cm = id->cm;
 
-	if (is_forked(cm)) {
+	if (cm_is_forked(cm)) {
 		*read = id->events_read;
 		list_del(&id->of_channel);
 		free(id);
@@ -149,10 +144,11 @@ void cm_destroy_id(struct cm_id *id, unsigned *read)
 
 void cm_set_context(struct cm_id *id, void *context)
 {
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return;
 	enter(id);
 	id->context = context;
+	id->is_new = false;
 	leave(id, 0, CAUSE_NONE);
 }
 
@@ -183,7 +179,7 @@ int cm_bind(struct cm_id *id, const struct sockaddr *address)
 {
 	int error = EINVAL;
 
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase != CM_IDLE)
@@ -242,7 +238,7 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 	int error;
 
 	(void)timeout_ms; /* nobody is asked */
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase != CM_IDLE && id->phase != CM_BOUND)
@@ -270,7 +266,7 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 int cm_resolve_route(struct cm_id *id, int timeout_ms)
 {
 	(void)timeout_ms;
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase != CM_ADDR_RESOLVED)
@@ -283,7 +279,7 @@ int cm_resolve_route(struct cm_id *id, int timeout_ms)
 
 int cm_query(struct cm_id *id, struct cm_addresses *addresses)
 {
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	*addresses = (struct cm_addresses){
@@ -304,7 +300,7 @@ int cm_listen(struct cm_id *id, int backlog)
 	static const struct sockaddr_in any = { .sin_family = AF_INET };
 	int error = 0;
 
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase == CM_IDLE)
@@ -326,7 +322,7 @@ int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const stru
 {
 	int error;
 
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase != CM_ROUTE_RESOLVED || !param)
@@ -342,12 +338,13 @@ int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const stru
 
 int cm_accept(struct cm_id *id, const struct rdma_conn_param *param, uint32_t qkey, const struct ibv_ece *ece)
 {
-	bool asked = id->state == CONN_REQ_RECEIVED || id->state == CONN_SIDR_RECEIVED;
 	int error = EINVAL;
+	bool asked;
 
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
+	asked = id->state == CONN_REQ_RECEIVED || id->state == CONN_SIDR_RECEIVED;
 	if (id->phase == CM_CONNECTING)
 		error = param ? conn_reply(id, param, qkey, ece) : conn_ready(id);
 	return leave(id, error, asked ? CAUSE_CM_PRIVATE_DATA : CAUSE_CM_STATE);
@@ -357,7 +354,7 @@ int cm_reject(struct cm_id *id, const void *private_data, uint8_t length, uint8_
 {
 	int error = EINVAL;
 
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase == CM_CONNECTING)
@@ -367,7 +364,7 @@ int cm_reject(struct cm_id *id, const void *private_data, uint8_t length, uint8_
 
 int cm_disconnect(struct cm_id *id)
 {
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase != CM_CONNECTING && id->phase != CM_DISCONNECTED)
@@ -381,7 +378,7 @@ int cm_notify(struct cm_id *id, enum ibv_event_type event)
 {
 	int error = EINVAL;
 
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (event == IBV_EVENT_COMM_EST)
@@ -467,7 +464,7 @@ int cm_init_qp_attr(struct cm_id *id, enum ibv_qp_state state, struct ibv_qp_att
 {
 	int error = 0;
 
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	attr->qp_state = state;
@@ -535,7 +532,7 @@ int cm_set_option(struct cm_id *id, int level, int name, const void *value, size
 {
 	int error;
 
-	if (is_forked(id->cm))
+	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (level == RDMA_OPTION_ID) {

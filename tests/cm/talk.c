@@ -128,6 +128,7 @@ static struct cm_id *asked(struct side *side)
 	struct cm_event event = expect(side, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
 
 	CHECK(event.listener && event.id != event.listener && event.context == side);
+	cm_set_context(event.id, side);
 	return event.id;
 }
 
@@ -166,6 +167,7 @@ static void rc_server(struct side *side)
 	CHECK(event.param.conn.qp_num == 17 && event.param.conn.responder_resources == 5);
 	CHECK(event.param.conn.initiator_depth == 3 && event.param.conn.retry_count == 6);
 	CHECK(!cm_query(event.id, &addresses));
+	cm_set_context(event.id, side);
 	CHECK(((struct sockaddr_in *)&addresses.src)->sin_port == side->address.sin_port);
 	CHECK(((struct sockaddr_in *)&addresses.dst)->sin_port);
 	agree(side, event.id, 1017);
@@ -307,6 +309,7 @@ static void crowd_server(struct side *side)
 
 		if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			param.qp_num++;
+			cm_set_context(event.id, side);
 			CHECK(!cm_accept(event.id, &param, 0, NULL));
 		} else if (event.type == RDMA_CM_EVENT_DISCONNECTED) {
 			destroy(event.id);

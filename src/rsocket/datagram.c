@@ -655,7 +655,7 @@ static ssize_t scatter(const struct arrival *arrival, const struct iovec *iov, i
 ssize_t datagram_receive(struct rsocket *rs, const struct iovec *iov, int count, int flags, struct sockaddr *source,
 			 socklen_t *length, int *out_flags)
 {
-	if (flags & ~(MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))
+	if (flags & (MSG_OOB | MSG_ERRQUEUE))
 		return fail(EOPNOTSUPP);
 	int error = wait_until(rs, readable, patience(rs, flags));
 	if (error)
@@ -699,7 +699,7 @@ ssize_t datagram_send(struct rsocket *rs, const struct iovec *iov, int count, in
 	struct peer *peer;
 	size_t bytes = DATAGRAM_HEADER_V6;
 
-	if (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL))
+	if (flags & MSG_OOB)
 		return fail(EOPNOTSUPP);
 	int error = rs->datagram.shut_write ? EPIPE : peer_named(rs, address, length, &peer);
 	for (int i = 0; i < count && bytes <= MESSAGE_MOST; i++)

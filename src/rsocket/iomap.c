@@ -23,15 +23,30 @@ struct mapping {
 	size_t length;
 };
 
-/* An index that no mapping has; -1: the peer's table is full. */
-static int free_index(const struct stream *stream)
+static struct mapping *at_index(const struct stream *stream, int index)
+{
+	list_for_each(node, &stream->mappings)
+	{
+		struct mapping *mapping = list_entry(node, struct mapping, link);
+		if (mapping->index == index)
+			return mapping;
+	}
+	return NULL;
+}
+
+/* An index that no mapping has, or none any more; -1: the peer's table is full. */
+static int take_index(struct stream *stream)
 {
 	for (int index = 0; index < stream->peer_iomaps_most; index++) {
-		bool taken = false;
-		list_for_each(node, &stream->mappings)
-			taken |= list_entry(node, struct mapping, link)->index == index;
-		if (!taken)
-			return index;
+		struct mapping *mapping = at_index(stream, index);
+		if (mapping && mapping->mr)
+			continue;
+		/* The peer hears of the new one instead of the old one's end. */
+		if (mapping) {
+			list_del(&mapping->link);
+			free(mapping);
+		}
+		return index;
 	}
 	return -1;
 }
@@ -111,7 +126,7 @@ static int map(struct rsocket *rs, void *memory, size_t length, int prot, off_t 
 	*mapping = (struct mapping){ .index = -1, .memory = memory, .length = length, .waiting = prot == PROT_WRITE };
 	mapping->offset = *offset == -1 ? (uintptr_t)memory : (uint64_t)*offset;
 	if (mapping->waiting)
-		mapping->index = free_index(stream);
+		mapping->index = take_index(stream);
 	if (mapping->waiting && mapping->index < 0) {
 		free(mapping);
 		return ENOBUFS;

@@ -68,9 +68,9 @@ static int look(struct set *set, void (*progress)(struct rsocket *rs), bool arm)
 		if (!rs)
 			continue;
 		pthread_mutex_lock(&rs->lock);
+		progress(rs);
 		if (arm)
 			progress_arm(rs);
-		progress(rs);
 		set->fds[i].revents = progress_poll(rs, set->fds[i].events);
 		/* A listener's queue is not news to who waits for something else. */
 		bool idle = is_stream(rs) && rs->stream.state == STREAM_LISTENING && !(set->fds[i].events & (POLLIN | POLLRDNORM));

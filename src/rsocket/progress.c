@@ -24,16 +24,18 @@ void progress_all(struct rsocket *rs)
 	stream_progress(rs);
 }
 
+static void arm(struct rsocket *rs)
+{
+	if (!is_stream(rs))
+		datagram_arm(rs);
+	else if (rs->stream.cq && !rs->stream.armed && ibv_req_notify_cq(rs->stream.cq, 0) == 0)
+		rs->stream.armed = true;
+}
+
 void progress_arm(struct rsocket *rs)
 {
-	if (!is_stream(rs)) {
-		datagram_arm(rs);
-		return;
-	}
-	if (!rs->stream.cq || rs->stream.armed)
-		return;
-	if (ibv_req_notify_cq(rs->stream.cq, 0) == 0)
-		rs->stream.armed = true;
+	arm(rs);
+	progress_quick(rs);
 }
 
 static short connected_poll(const struct rsocket *rs)

@@ -233,7 +233,7 @@ void wait_clear(void);
 void progress_quick(struct rsocket *rs);
 /* All. */
 void progress_all(struct rsocket *rs);
-/* Makes the next completion wake those who poll the descriptor. What came before is seen by a progress_quick() after this. */
+/* Makes the next completion wake those who poll the descriptor, and looks for what came before. After progress_all(). */
 void progress_arm(struct rsocket *rs);
 /* What poll(2) would say, of `events` and POLLERR and POLLHUP. */
 short progress_poll(struct rsocket *rs, short events);

@@ -565,7 +565,7 @@ ssize_t stream_receive(struct rsocket *rs, const struct iovec *iov, int count, i
 	bool ended = false;
 	int error = 0;
 
-	if (flags & ~(MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))
+	if (flags & (MSG_OOB | MSG_ERRQUEUE))
 		return fail(EOPNOTSUPP);
 	while (!ended && !error) {
 		pthread_mutex_lock(&rs->lock);
@@ -692,7 +692,7 @@ ssize_t stream_send(struct rsocket *rs, const struct iovec *iov, int count, int 
 	size_t length = total(iov, count), done = 0;
 	int error = 0;
 
-	if (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR))
+	if (flags & MSG_OOB)
 		return fail(EOPNOTSUPP);
 	do {
 		pthread_mutex_lock(&rs->lock);

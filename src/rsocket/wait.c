@@ -135,8 +135,8 @@ int wait_until(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_
 	struct waiter waiter;
 	wait_enter(rs, &waiter);
 	for (;;) {
-		progress_arm(rs);
 		progress_all(rs);
+		progress_arm(rs);
 		if (ready(rs))
 			break;
 		if (rs->closed)

@@ -82,7 +82,9 @@ static void a_killed_peer_resets_who_reads(void **state)
 	kill_child(&child);
 	/* What had come is there. */
 	receive_all(pair.server, 0, 5000, 1000);
-	assert_int_equal(failure(rrecv(pair.server, &byte, 1, 0)), ECONNRESET);
+	/* Whoever notices first: who answers for the dead, or a retry counter. */
+	int error = failure(rrecv(pair.server, &byte, 1, 0));
+	assert_true(error == ECONNRESET || error == ETIMEDOUT);
 	assert_int_equal(rrecv(pair.server, &byte, 1, 0), 0);
 	assert_int_equal(failure(rsend(pair.server, "x", 1, 0)), ECONNRESET);
 	pair_close(&pair);

@@ -148,6 +148,14 @@ static void what_was_unmapped_is_not_found(void **state)
 	signal_peer(pair.client, pair.server);
 	assert_int_equal(memory[2][99], 'x');
 	assert_int_equal(memory[0][0], 'y');
+	/* At once another in its place. */
+	assert_int_equal(failure(riounmap(pair.server, memory[2], 100)), 0);
+	assert_int_equal(riomap(pair.server, memory[1], 50, PROT_WRITE, 0, 500), 500);
+	signal_peer(pair.server, pair.client);
+	assert_int_equal(failure((ssize_t)riowrite(pair.client, "x", 1, 599, 0)), EINVAL);
+	assert_int_equal(riowrite(pair.client, "z", 1, 549, 0), 1);
+	signal_peer(pair.client, pair.server);
+	assert_int_equal(memory[1][49], 'z');
 	pair_close(&pair);
 }
 

@@ -28,18 +28,21 @@ static void unlock_devices(void)
 	pthread_mutex_unlock(&devices.lock);
 }
 
-/* What the parent had is not freed: inherited ids point to it. */
+/*
+ * In the child. What the parent had is not freed: inherited ids point to it. The lock is made anew: somebody may have held it. To take
+ * it before the fork would be no way: whoever opens a device takes the NIC's under it, and whoever forks may have that one already.
+ */
 static void forget_devices(void)
 {
+	pthread_mutex_init(&devices.lock, NULL);
 	devices.list = NULL;
 	devices.count = 0;
 	generation++;
-	unlock_devices();
 }
 
 __attribute__((constructor)) static void watch_fork(void)
 {
-	pthread_atfork(lock_devices, unlock_devices, forget_devices);
+	pthread_atfork(NULL, NULL, forget_devices);
 }
 
 unsigned fork_generation(void)

@@ -80,32 +80,74 @@ static int set_path(struct id *id, const struct cm_addresses *addresses)
 	return 0;
 }
 
-int id_query(struct id *id, bool with_path)
+static int query_addresses(struct id *id, struct cm_addresses *addresses)
 {
 	struct rdma_addr *addr = &id->id.route.addr;
-	struct cm_addresses addresses;
-	int error = cm_query(id->cm, &addresses);
+	int error = cm_query(id->cm, addresses);
 
 	if (error)
 		return error;
-	addr->src_storage = addresses.src;
+	addr->src_storage = addresses->src;
 	/* Before it is resolved we know of a destination what the program has said. */
-	if (addresses.dst.ss_family)
-		addr->dst_storage = addresses.dst;
-	if (is_zero(&addresses.sgid))
-		return 0;
+	if (addresses->dst.ss_family)
+		addr->dst_storage = addresses->dst;
+	return 0;
+}
+
+static int bind_device(struct id *id, const struct cm_addresses *addresses)
+{
+	struct rdma_ib_addr *addr = &id->id.route.addr.addr.ibaddr;
+	int error;
+
 	if (!id->device) {
-		error = device_hold(&addresses.sgid, &id->device);
+		error = device_hold(&addresses->sgid, &id->device);
 		if (error)
 			return error;
 		id->id.verbs = id->device->verbs;
 		id->id.pd = id->device->pd;
 		id->id.port_num = 1;
 	}
-	addr->addr.ibaddr.sgid = addresses.sgid;
-	addr->addr.ibaddr.dgid = addresses.dgid;
-	addr->addr.ibaddr.pkey = htobe16(PKEY);
-	return with_path ? set_path(id, &addresses) : 0;
+	addr->sgid = addresses->sgid;
+	addr->dgid = addresses->dgid;
+	addr->pkey = htobe16(PKEY);
+	return 0;
+}
+
+int id_query(struct id *id, bool with_path)
+{
+	struct cm_addresses addresses;
+	int error = query_addresses(id, &addresses);
+
+	if (!error)
+		error = bind_device(id, &addresses);
+	return error || !with_path ? error : set_path(id, &addresses);
+}
+
+static bool is_loopback(const struct sockaddr *address)
+{
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
+
+	if (address->sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+	return address->sa_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+/*
+ * What binding makes of an id: its own address, and if that is one of a device, that. A connected service at a loopback address gets
+ * its device with its connections, as on Linux: libfabric binds there, and takes a device that it finds for the one to use, and the
+ * address for the one to be reached by. Of datagrams the QP is made on this id.
+ */
+static int query_bound(struct id *id)
+{
+	struct cm_addresses addresses;
+	int error = query_addresses(id, &addresses);
+
+	if (error || is_zero(&addresses.sgid))
+		return error;
+	if (id->id.qp_type != IBV_QPT_UD && is_loopback(&id->id.route.addr.src_addr))
+		return 0;
+	return bind_device(id, &addresses);
 }
 
 PUBLIC int rdma_bind_addr(struct rdma_cm_id *handle, struct sockaddr *addr)
@@ -116,7 +158,7 @@ PUBLIC int rdma_bind_addr(struct rdma_cm_id *handle, struct sockaddr *addr)
 	if (!address_length(addr))
 		return answer(EINVAL);
 	error = cm_bind(id->cm, addr);
-	return answer(error ? error : id_query(id, false));
+	return answer(error ? error : query_bound(id));
 }
 
 PUBLIC int rdma_resolve_addr(struct rdma_cm_id *handle, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
@@ -146,7 +188,7 @@ PUBLIC int rdma_listen(struct rdma_cm_id *handle, int backlog)
 	struct id *id = to_id(handle);
 	int error = cm_listen(id->cm, backlog);
 
-	return answer(error ? error : id_query(id, false));
+	return answer(error ? error : query_bound(id));
 }
 
 static __be16 port_of(const struct sockaddr *address)

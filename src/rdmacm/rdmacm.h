@@ -127,7 +127,7 @@ void id_acknowledge(struct id *id, struct group *group);
 /* Waits until *acknowledged reaches `read`. */
 void id_wait_acknowledged(struct id *id, const unsigned *acknowledged, unsigned read);
 
-/* address.c: addresses, device and, if with_path, path as the connection manager knows them now. */
+/* address.c: the addresses as the connection manager knows them now, the device that has them and, if with_path, the path. */
 int id_query(struct id *id, bool with_path);
 
 /* qp.c: of the id's QP, if it has one. */

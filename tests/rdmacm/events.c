@@ -107,7 +107,8 @@ static void a_connection_carries_private_data_and_parameters(void **state)
 	/* The new id is where the listener is, and knows who asks. */
 	assert_ptr_equal(meeting.to_client->channel, meeting.server);
 	assert_ptr_equal(meeting.to_client->context, &meeting);
-	assert_ptr_equal(meeting.to_client->verbs, meeting.listener->verbs);
+	assert_non_null(meeting.to_client->verbs);
+	assert_ptr_equal(meeting.to_client->verbs, meeting.to_server->verbs);
 	assert_int_equal(rdma_get_src_port(meeting.to_client), rdma_get_src_port(meeting.listener));
 	assert_int_equal(rdma_get_dst_port(meeting.to_client), rdma_get_src_port(meeting.to_server));
 	assert_int_equal(rdma_get_peer_addr(meeting.to_client)->sa_family, AF_INET);
@@ -198,6 +199,35 @@ static void without_a_qp_the_program_completes_the_connection(void **state)
 	part(&meeting);
 }
 
+/* A device is bound with the address, but for the loopback of what will be connected: as on Linux, that is any device's. */
+static void binding_to_loopback_binds_the_device_of_datagrams_only(void **state)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in address;
+	struct rdma_cm_id *id;
+
+	(void)state;
+	set_loopback(&address, 0);
+	assert_int_equal(failure(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP)), 0);
+	assert_int_equal(failure(rdma_bind_addr(id, (struct sockaddr *)&address)), 0);
+	assert_null(id->verbs);
+	assert_int_not_equal(rdma_get_src_port(id), 0);
+	assert_int_equal(((struct sockaddr_in *)rdma_get_local_addr(id))->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+	set_loopback(&address, htons(7));
+	assert_int_equal(failure(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, RESOLVE_MS)), 0);
+	expect_only(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	assert_non_null(id->verbs);
+	rdma_destroy_id(id);
+
+	set_loopback(&address, 0);
+	assert_int_equal(failure(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP)), 0);
+	assert_int_equal(failure(rdma_bind_addr(id, (struct sockaddr *)&address)), 0);
+	assert_non_null(id->verbs);
+	assert_non_null(id->pd);
+	rdma_destroy_id(id);
+	rdma_destroy_event_channel(channel);
+}
+
 static void datagram_service_is_looked_up(void **state)
 {
 	uint8_t asked[180], answered[136];
@@ -271,6 +301,7 @@ int main(void)
 		cmocka_unit_test(resolving_binds_the_device_and_tells_the_path),
 		cmocka_unit_test(a_connection_carries_private_data_and_parameters),
 		cmocka_unit_test(without_a_qp_the_program_completes_the_connection),
+		cmocka_unit_test(binding_to_loopback_binds_the_device_of_datagrams_only),
 		cmocka_unit_test(datagram_service_is_looked_up),
 		cmocka_unit_test(events_have_their_names),
 	};

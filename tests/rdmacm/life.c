@@ -219,6 +219,7 @@ static void one_id_has_one_qp(void **state)
 static int use_in_child(const struct meeting *meeting)
 {
 	__attribute__((unused)) struct rdma_event_channel *channel;
+	__attribute__((unused)) struct sockaddr_in address;
 	struct rdma_cm_event *event;
 	struct rdma_cm_id *id;
 
@@ -236,7 +237,10 @@ static int use_in_child(const struct meeting *meeting)
 #ifndef __SANITIZE_THREAD__
 	channel = rdma_create_event_channel();
 	check(channel);
-	check(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	check(!rdma_create_id(channel, &id, NULL, RDMA_PS_UDP));
+	set_loopback(&address, 0);
+	check(!rdma_bind_addr(id, (struct sockaddr *)&address));
+	check(id->verbs && id->verbs != meeting->to_client->verbs);
 	check(!rdma_destroy_id(id));
 	rdma_destroy_event_channel(channel);
 #endif

@@ -12,8 +12,16 @@
 #include "nic/nic.h"
 #include "observe/cause.h"
 
-/* For who ends by exit: what is connected is told. Closed under the lock of the CM that it names. */
-static _Atomic(struct cm *) the_cm;
+/* For who ends by exit: what is connected is told. Under its lock; it is freed after it was taken out. */
+static struct cm *the_cm;
+static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void set_the_cm(struct cm *cm)
+{
+	pthread_mutex_lock(&the_lock);
+	the_cm = cm;
+	pthread_mutex_unlock(&the_lock);
+}
 
 /* ns: for how long exit waits for a lock that another thread may never give back */
 #define EXIT_WAIT 100000000ull
@@ -60,7 +68,6 @@ void cm_free(struct cm *cm)
 	list_for_each_safe(node, tmp, &cm->destroyed)
 		id_free(list_entry(node, struct cm_id, of_channel));
 	free_letters(&cm->inbox);
-	free_letters(&cm->outbox);
 	names_free(cm, false);
 	courier_stop(cm, false);
 	outlets_close(cm, false);
@@ -77,7 +84,7 @@ int cm_start(struct nic *nic)
 		return ENOMEM;
 	cm->nic = nic;
 	nic->cm = cm;
-	atomic_store(&the_cm, cm);
+	set_the_cm(cm);
 	return 0;
 }
 
@@ -87,14 +94,16 @@ void cm_stop(struct nic *nic)
 
 	if (!cm)
 		return;
-	atomic_store(&the_cm, NULL);
 	if (nic_is_orphan(nic)) {
+		the_cm = NULL;
+		pthread_mutex_init(&the_lock, NULL);
 		names_free(cm, true);
 		courier_stop(cm, true);
 		outlets_close(cm, true);
 		pthread_mutex_init(&cm->lock, NULL);
 		return;
 	}
+	set_the_cm(NULL);
 	nic->cm = NULL;
 	cm_free(cm);
 }
@@ -164,6 +173,39 @@ static void bury_peers(struct cm *cm)
 				conn_peer_died(id);
 		}
 	}
+	if (cm->courier)
+		will_seek_heir(cm);
+}
+
+/* Whether somebody still has to be told. */
+static bool is_waiting(const struct cm *cm)
+{
+	list_for_each(node, &cm->destroyed) {
+		if (list_entry(node, struct cm_id, of_channel)->state == CONN_DREQ_SENT)
+			return true;
+	}
+	return !list_empty(&cm->outbox);
+}
+
+static void *close_nic(void *nic)
+{
+	nic_close(nic);
+	return NULL;
+}
+
+/* What closed channels left is done. By a thread of its own: the helper cannot wait for its own end. */
+static void end_parking(struct cm *cm)
+{
+	pthread_attr_t detached;
+	pthread_t thread;
+
+	if (!cm->parked || is_waiting(cm))
+		return;
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	if (!pthread_create(&thread, &detached, close_nic, cm->nic))
+		cm->parked = false;
+	pthread_attr_destroy(&detached);
 }
 
 uint64_t cm_run(struct cm *cm)
@@ -178,6 +220,7 @@ uint64_t cm_run(struct cm *cm)
 	cm_settle(cm);
 	courier_run(cm);
 	cm_settle(cm);
+	end_parking(cm);
 	return next_due(cm);
 }
 
@@ -210,8 +253,9 @@ int cm_open_channel(struct cm_channel **channel, int *fd)
 	if (!nic)
 		return errno;
 	pthread_mutex_lock(&nic->cm->lock);
-	*channel = channel_make(nic->cm);
-	if (!*channel)
+	error = courier_start(nic->cm);
+	*channel = error ? NULL : channel_make(nic->cm);
+	if (!*channel && !error)
 		error = errno;
 	pthread_mutex_unlock(&nic->cm->lock);
 	if (error) {
@@ -221,16 +265,6 @@ int cm_open_channel(struct cm_channel **channel, int *fd)
 	(*channel)->nic = nic;
 	*fd = (*channel)->fd;
 	return 0;
-}
-
-/* Whether somebody still has to be told. */
-static bool is_waiting(const struct cm *cm)
-{
-	list_for_each(node, &cm->destroyed) {
-		if (list_entry(node, struct cm_id, of_channel)->state == CONN_DREQ_SENT)
-			return true;
-	}
-	return !list_empty(&cm->outbox);
 }
 
 void cm_close_channel(struct cm_channel *channel)
@@ -255,7 +289,7 @@ void cm_close_channel(struct cm_channel *channel)
 	cm_settle(cm);
 	parked = is_waiting(cm) && !cm->parked;
 	if (parked)
-		cm->parked++;
+		cm->parked = true;
 	pthread_mutex_unlock(&cm->lock);
 	if (!parked)
 		nic_close(nic);
@@ -279,19 +313,26 @@ static void leave_all(struct cm *cm)
 	}
 }
 
-/* exit(3): what a kernel does that closes the process's files. Threads may still run, and may hold the lock for ever. */
-static __attribute__((destructor)) void at_exit(void)
+static void tell_all(struct cm *cm)
 {
-	struct cm *cm = atomic_load(&the_cm);
-	uint64_t until = nic_wall_clock() + EXIT_WAIT;
-	struct timespec limit = { .tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u) };
-
-	if (!cm || pthread_mutex_timedlock(&cm->lock, &limit))
-		return;
 	leave_all(cm);
 	for (int i = 0; i < EXIT_TRIES && !list_empty(&cm->outbox); i++) {
 		usleep(EXIT_PAUSE);
 		courier_run(cm);
 	}
-	pthread_mutex_unlock(&cm->lock);
+}
+
+/* exit(3): what a kernel does that closes the process's files. Threads may still run, and may hold a lock for ever. */
+static __attribute__((destructor)) void at_exit(void)
+{
+	uint64_t until = nic_wall_clock() + EXIT_WAIT;
+	struct timespec limit = { .tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u) };
+
+	if (pthread_mutex_timedlock(&the_lock, &limit))
+		return;
+	if (the_cm && !pthread_mutex_timedlock(&the_cm->lock, &limit)) {
+		tell_all(the_cm);
+		pthread_mutex_unlock(&the_cm->lock);
+	}
+	pthread_mutex_unlock(&the_lock);
 }

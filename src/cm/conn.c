@@ -54,6 +54,11 @@ static struct cm_id *find(struct cm *cm, uint32_t local_id)
 	return NULL;
 }
 
+bool conn_is_ours(struct cm *cm, uint32_t local_id)
+{
+	return find(cm, local_id);
+}
+
 /* Who was asked by that comm ID (or SIDR request) of that CA (or, SIDR: address). */
 static struct cm_id *find_remote(struct cm *cm, uint32_t remote_id, uint64_t guid, const union ibv_gid *from, bool is_ud)
 {
@@ -104,6 +109,7 @@ static void know_qp(struct cm_id *id)
 static void end(struct cm_id *id)
 {
 	id->state = CONN_NONE;
+	will_end(id);
 	timer_clear(id);
 	list_del(&id->of_comm);
 	list_del(&id->of_remote);
@@ -114,17 +120,16 @@ static void end(struct cm_id *id)
 
 static void enter_timewait(struct cm_id *id)
 {
+	will_end(id);
 	id->state = CONN_TIMEWAIT;
 	timer_set(id, nic_now() + timeout_ns(id->timeout));
 }
 
 static void set_way(const struct cm_id *id, struct letter *letter)
 {
-	*letter = (struct letter){ .from = id->sgid,
-				   .to = id->dgid,
-				   .wire = id->wire,
-				   .traffic_class = id->traffic_class,
-				   .hop_limit = id->hop_limit };
+	*letter = (struct letter){
+		.from = id->sgid, .to = id->dgid, .wire = id->wire, .traffic_class = id->traffic_class, .hop_limit = id->hop_limit
+	};
 	courier_stamp(letter);
 }
 
@@ -637,6 +642,7 @@ int conn_reply(struct cm_id *id, const struct rdma_conn_param *param, uint32_t q
 	rep->rnr_retry_count = at_most_7(param->rnr_retry_count);
 	rep->srq = !!param->srq;
 	rep->ca_guid = id->cm->guid;
+	will_make(id);
 	send_lasting(id, &mad, CONN_REP_SENT);
 	return 0;
 }
@@ -653,6 +659,7 @@ int conn_ready(struct cm_id *id)
 	if (id->state != CONN_REP_RECEIVED)
 		return EINVAL;
 	id->state = CONN_ESTABLISHED;
+	will_make(id);
 	send_rtu(id);
 	watch_peer(id);
 	return 0;
@@ -741,6 +748,30 @@ int conn_disconnect(struct cm_id *id)
 	default:
 		return EINVAL;
 	}
+}
+
+void conn_inherit(struct cm *cm, const struct seg_will *will)
+{
+	struct cm_id *id = id_make_heir(cm);
+
+	if (!id)
+		return;
+	id->sgid = will->sgid;
+	id->dgid = will->dgid;
+	id->traffic_class = will->traffic_class;
+	id->hop_limit = will->hop_limit;
+	id->wire = true;
+	id->local_id = will->local_id;
+	id->remote_id = will->remote_id;
+	id->remote_qpn = will->remote_qpn;
+	id->remote_timeout = RESPONSE_TIMEOUT;
+	id->max_retries = MAX_RETRIES;
+	id->packet_lifetime = PACKET_LIFETIME;
+	id->timeout = PACKET_LIFETIME + 1;
+	list_add_tail(bucket(cm->by_comm, id->local_id, 0), &id->of_comm);
+	id->state = CONN_ESTABLISHED;
+	cm_record(cm, id, CAUSE_CM_INHERITED, 0, will->remote_qpn);
+	conn_disconnect(id);
 }
 
 bool conn_abandon(struct cm_id *id)
@@ -901,8 +932,8 @@ static void record_rejection(struct cm_id *id, const struct mad_rej *rej)
 		enum mad_reason reason;
 		enum cause_code code;
 	} words[] = {
-		{ MAD_REJ_TIMEOUT, CAUSE_CM_PEER_GAVE_UP },	{ MAD_REJ_SERVICE_ID, CAUSE_CM_NO_LISTENER },
-		{ MAD_REJ_TRANSPORT, CAUSE_CM_WRONG_TYPE },	{ MAD_REJ_STALE, CAUSE_CM_STALE },
+		{ MAD_REJ_TIMEOUT, CAUSE_CM_PEER_GAVE_UP },	    { MAD_REJ_SERVICE_ID, CAUSE_CM_NO_LISTENER },
+		{ MAD_REJ_TRANSPORT, CAUSE_CM_WRONG_TYPE },	    { MAD_REJ_STALE, CAUSE_CM_STALE },
 		{ MAD_REJ_CONSUMER, CAUSE_CM_REJECTED_BY_PROGRAM },
 	};
 	enum cause_code code = CAUSE_CM_REJECTED;

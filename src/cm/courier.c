@@ -5,7 +5,7 @@
  * (name.c). A packet arrives at any process that shares its port: that process takes the part of the host's QP 1, and puts the
  * letter where it belongs.
  *
- * A socket of another process may be full (the kernel queues few datagrams): then letters wait here, in order.
+ * A socket of another process may be full (the kernel queues few datagrams): then letters for it wait here, and are sent together.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,16 +22,32 @@
 #include "roce/wire.h"
 
 #define FIRST_DEVICE "uroce0"
-#define MAGIC	     0x6d63u /* "cm": and what the letter's layout is */
-#define RETRY_PAUSE  200000ull	  /* ns: a full socket is tried again after */
+#define MAGIC	     0x6d63u	   /* "cm": and what the letter's layout is */
+#define RETRY_PAUSE  200000ull	   /* ns: a full socket is tried again after */
 #define RETRY_FOR    1000000000ull /* ns: and no longer than */
 #define RECEIVE_MOST 256
+#define LETTERS_MOST 32 /* in one datagram */
 
 struct cm_courier {
 	struct helper_source source; /* must be first */
 	struct cm *cm;
 	int fd;
 };
+
+/* Letters that wait for room in another process's socket. */
+struct box {
+	struct list of_cm;
+	char name[CM_NAME_BYTES];
+	struct list letters;
+};
+
+static void box_free(struct box *box)
+{
+	list_del(&box->of_cm);
+	list_for_each_safe(node, tmp, &box->letters)
+		free(list_entry(node, struct queued_letter, node));
+	free(box);
+}
 
 static socklen_t write_address(const char *name, struct sockaddr_un *address)
 {
@@ -106,6 +122,7 @@ int courier_start(struct cm *cm)
 		return error;
 	}
 	cm->courier = courier;
+	will_seek_heir(cm);
 	return 0;
 }
 
@@ -116,6 +133,8 @@ void courier_stop(struct cm *cm, bool is_child)
 	close(cm->courier->fd);
 	if (is_child)
 		return;
+	list_for_each_safe(node, tmp, &cm->outbox)
+		box_free(list_entry(node, struct box, of_cm));
 	free(cm->courier);
 	cm->courier = NULL;
 }
@@ -130,43 +149,78 @@ void courier_to_self(struct cm *cm, const struct letter *letter)
 	list_add_tail(&cm->inbox, &queued->node);
 }
 
-/* 0, or errno: ECONNREFUSED when there is no such socket, EAGAIN when it is full. */
-static int send_to(struct cm *cm, const char *name, const struct letter *letter)
+static struct box *find_box(struct cm *cm, const char *name)
 {
-	struct sockaddr_un address;
-	socklen_t bytes = write_address(name, &address);
+	list_for_each(node, &cm->outbox) {
+		struct box *box = list_entry(node, struct box, of_cm);
 
-	return sendto(cm->courier->fd, letter, sizeof(*letter), MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address,
-		      bytes) < 0 ?
-		       errno :
-		       0;
+		if (!strcmp(box->name, name))
+			return box;
+	}
+	return NULL;
 }
 
-static bool is_listening_here(const struct cm *cm, const char *name)
+/* Behind those that wait already. Without memory it is lost, as on the way. */
+static void put_into_box(struct cm *cm, const char *name, const struct letter *letter)
 {
-	list_for_each(node, &cm->names) {
-		const struct cm_name *own = list_entry(node, struct cm_name, of_cm);
-		char text[96];
+	struct queued_letter *queued = malloc(sizeof(*queued));
+	struct box *box = find_box(cm, name);
 
-		snprintf(text, sizeof(text), "uroce/cm/%x/%u/%s", own->ps, own->port, own->address);
-		if (!strcmp(text, name))
-			return true;
+	if (queued && !box) {
+		box = calloc(1, sizeof(*box));
+		if (box) {
+			snprintf(box->name, sizeof(box->name), "%s", name);
+			list_init(&box->letters);
+			if (list_empty(&cm->outbox))
+				cm->tried_at = nic_now();
+			list_add_tail(&cm->outbox, &box->of_cm);
+		}
 	}
-	return false;
+	if (!box) {
+		free(queued);
+		return;
+	}
+	queued->letter = *letter;
+	queued->until = nic_now() + RETRY_FOR;
+	list_add_tail(&box->letters, &queued->node);
+}
+
+/* As one datagram. 0, or errno. */
+static int send_letters(struct cm *cm, const char *name, struct iovec *letters, size_t count)
+{
+	struct sockaddr_un address;
+	struct msghdr message = { .msg_name = &address,
+				  .msg_namelen = write_address(name, &address),
+				  .msg_iov = letters,
+				  .msg_iovlen = count };
+
+	return sendmsg(cm->courier->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+}
+
+/* Sends, or keeps. 0, or errno: ECONNREFUSED when there is no such socket. */
+static int send_to(struct cm *cm, const char *name, const struct letter *letter)
+{
+	struct iovec iov = { (void *)letter, sizeof(*letter) };
+	int error = find_box(cm, name) ? EAGAIN : send_letters(cm, name, &iov, 1);
+
+	if (error != EAGAIN && error != ENOBUFS)
+		return error;
+	put_into_box(cm, name, letter);
+	return 0;
 }
 
 /* To who listens. 0, or errno. */
 static int send_to_service(struct cm *cm, uint64_t service_id, const union ibv_gid *gid, const struct letter *letter)
 {
-	char name[96];
+	char name[CM_NAME_BYTES];
 	int error = ECONNREFUSED;
 
+	if (name_is_here(cm, service_id, gid)) {
+		courier_to_self(cm, letter);
+		return 0;
+	}
 	for (unsigned i = 0; i < 3 && error == ECONNREFUSED; i++) {
-		name_of_listener(service_id, gid, i, name, sizeof(name));
-		if (is_listening_here(cm, name)) {
-			courier_to_self(cm, letter);
-			return 0;
-		}
+		name_of_listener(service_id, gid, i, name);
 		error = send_to(cm, name, letter);
 	}
 	return error;
@@ -177,7 +231,7 @@ static int send_to_slot(struct cm *cm, uint32_t comm_id, const struct letter *le
 	uint32_t slot = comm_id >> CM_ID_BITS;
 	char name[32];
 
-	if (slot == cm->slot) {
+	if (slot == cm->slot || conn_is_ours(cm, comm_id)) {
 		courier_to_self(cm, letter);
 		return 0;
 	}
@@ -224,42 +278,26 @@ static void answer(struct cm *cm, const struct letter *question)
 		courier_to_self(cm, &reply);
 }
 
-static void enqueue(struct cm *cm, const struct letter *letter)
-{
-	struct queued_letter *queued = malloc(sizeof(*queued));
-
-	if (!queued) /* lost, as on the way */
-		return;
-	queued->letter = *letter;
-	queued->until = nic_now() + RETRY_FOR;
-	if (list_empty(&cm->outbox))
-		cm->tried_at = nic_now();
-	list_add_tail(&cm->outbox, &queued->node);
-}
-
-/* To a process of this host; false when it has to be tried again. */
-static bool deliver(struct cm *cm, const struct letter *letter)
+/* To a process of this host. */
+static void deliver(struct cm *cm, const struct letter *letter)
 {
 	int error = send_here(cm, letter);
 
-	if (error == EAGAIN || error == ENOBUFS)
-		return false;
 	if (error == ECONNREFUSED || error == ENOENT)
 		answer(cm, letter);
-	return true;
 }
 
 void courier_send(struct cm *cm, const struct letter *letter)
 {
-	if (letter->wire) {
-		int error = outlet_send(cm, letter);
+	int error;
 
-		if (error)
-			cm_record(cm, NULL, error == EADDRINUSE ? CAUSE_WIRE_PORT : CAUSE_WIRE_UNREACHABLE, error, 0);
+	if (!letter->wire) {
+		deliver(cm, letter);
 		return;
 	}
-	if (!list_empty(&cm->outbox) || !deliver(cm, letter))
-		enqueue(cm, letter);
+	error = outlet_send(cm, letter);
+	if (error)
+		cm_record(cm, NULL, error == EADDRINUSE ? CAUSE_WIRE_PORT : CAUSE_WIRE_UNREACHABLE, error, 0);
 }
 
 uint64_t courier_next(const struct cm *cm)
@@ -267,27 +305,44 @@ uint64_t courier_next(const struct cm *cm)
 	return list_empty(&cm->outbox) ? UINT64_MAX : cm->tried_at + RETRY_PAUSE;
 }
 
-void courier_run(struct cm *cm)
+/* The first letters of a box; false when they have to wait on. */
+static bool send_box(struct cm *cm, struct box *box, uint64_t now)
 {
-	uint64_t now = nic_now();
-	struct list waiting;
+	struct iovec iov[LETTERS_MOST];
+	size_t count = 0;
+	int error;
 
-	/* Who waits for one full socket must not hold up others: each is tried. */
-	list_init(&waiting);
-	while (!list_empty(&cm->outbox)) {
-		struct queued_letter *queued = list_entry(cm->outbox.next, struct queued_letter, node);
+	list_for_each(node, &box->letters) {
+		struct queued_letter *queued = list_entry(node, struct queued_letter, node);
+
+		if (count < LETTERS_MOST)
+			iov[count++] = (struct iovec){ &queued->letter, sizeof(queued->letter) };
+	}
+	error = send_letters(cm, box->name, iov, count);
+	if ((error == EAGAIN || error == ENOBUFS) && now < list_entry(box->letters.next, struct queued_letter, node)->until)
+		return false;
+	while (count--) {
+		struct queued_letter *queued = list_entry(box->letters.next, struct queued_letter, node);
 
 		list_del(&queued->node);
-		if (now < queued->until && !deliver(cm, &queued->letter))
-			list_add_tail(&waiting, &queued->node);
-		else
-			free(queued);
+		if (error == ECONNREFUSED || error == ENOENT)
+			answer(cm, &queued->letter);
+		free(queued);
 	}
-	list_for_each_safe(node, tmp, &waiting) {
-		list_del(node);
-		list_add_tail(&cm->outbox, node);
+	return true;
+}
+
+void courier_run(struct cm *cm)
+{
+	cm->tried_at = nic_now();
+	list_for_each_safe(node, tmp, &cm->outbox) {
+		struct box *box = list_entry(node, struct box, of_cm);
+
+		while (!list_empty(&box->letters) && send_box(cm, box, cm->tried_at))
+			;
+		if (list_empty(&box->letters))
+			box_free(box);
 	}
-	cm->tried_at = now;
 }
 
 /* Of a process of this user. */
@@ -314,8 +369,8 @@ void courier_receive(struct cm *cm, int fd)
 			struct cmsghdr align;
 			uint8_t bytes[CMSG_SPACE(sizeof(struct ucred))];
 		} control;
-		struct letter letter;
-		struct iovec iov = { &letter, sizeof(letter) };
+		struct letter letters[LETTERS_MOST];
+		struct iovec iov = { letters, sizeof(letters) };
 		struct msghdr message = {
 			.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
 		};
@@ -325,11 +380,13 @@ void courier_receive(struct cm *cm, int fd)
 			return;
 		if (!is_of_our_user(cm, &message))
 			continue;
-		if (n != sizeof(letter) || letter.magic != MAGIC || letter.bytes != sizeof(letter)) {
-			cm_record(cm, NULL, CAUSE_CM_MALFORMED, EPROTO, (uint64_t)n);
-			continue;
+		for (size_t k = 0; k < (size_t)n / sizeof(letters[0]) + !!((size_t)n % sizeof(letters[0])); k++) {
+			if ((k + 1) * sizeof(letters[0]) <= (size_t)n && letters[k].magic == MAGIC &&
+			    letters[k].bytes == sizeof(letters[k]))
+				conn_take(cm, &letters[k]);
+			else
+				cm_record(cm, NULL, CAUSE_CM_MALFORMED, EPROTO, (uint64_t)n);
 		}
-		conn_take(cm, &letter);
 	}
 }
 
@@ -357,26 +414,27 @@ void cm_take_packet(struct nic *nic, const struct arrival *arrival)
 	courier_stamp(&letter);
 	memcpy(letter.mad, packet->payload, MAD_BYTES);
 	pthread_mutex_lock(&cm->lock);
-	if (!courier_start(cm) && (!list_empty(&cm->outbox) || !deliver(cm, &letter)))
-		enqueue(cm, &letter);
+	if (!courier_start(cm))
+		deliver(cm, &letter);
 	cm_settle(cm);
 	pthread_mutex_unlock(&cm->lock);
 }
 
-void courier_open_ports(struct cm_id *id)
+int courier_open_ports(struct cm_id *id)
 {
 	struct cm *cm = id->cm;
 	struct gid_table *table;
 	enum cause_code code;
+	int error;
 
 	if (!cm->nic)
-		return;
+		return 0;
 	if (!gid_is_zero(&id->sgid)) {
-		if (!gid_is_loopback(&id->sgid) || transport_is_wire_only()) {
-			if (!wire_port(cm->nic, &id->sgid, false, &code))
-				cm_record(cm, id, code, errno, 0);
-		}
-		return;
+		if ((gid_is_loopback(&id->sgid) && !transport_is_wire_only()) || wire_port(cm->nic, &id->sgid, false, &code))
+			return 0;
+		error = errno;
+		cm_record(cm, id, code, error, 0);
+		return error;
 	}
 	table = malloc(sizeof(*table));
 	for (uint32_t i = 0; table && (i || !gid_table_read(table, NULL)) && i < table->count; i++) {
@@ -386,4 +444,5 @@ void courier_open_ports(struct cm_id *id)
 			cm_record(cm, id, code, errno, 0);
 	}
 	free(table);
+	return 0;
 }

@@ -102,13 +102,13 @@ struct cm_id {
 	struct list of_name;
 
 	/* Listening */
-	int backlog, pending; /* requests that were not read */
+	int backlog, pending;	/* requests that were not read */
 	struct cm_id *listener; /* of a request that was not read */
 
 	/* The exchange */
 	enum cm_state state;
 	struct list of_comm, of_remote, of_qpn;
-	uint64_t due;	  /* CLOCK_MONOTONIC ns; 0: no timer */
+	uint64_t due;	   /* CLOCK_MONOTONIC ns; 0: no timer */
 	size_t heap_place; /* meaningful while due */
 	uint32_t local_id, remote_id;
 	uint64_t tid;
@@ -117,11 +117,12 @@ struct cm_id {
 	uint32_t local_qpn, remote_qpn;
 	uint32_t rq_psn, sq_psn; /* from which the other end, and from which we send */
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
-	uint8_t timeout;	  /* of the QP, 4.096 us * 2^n */
+	uint8_t timeout; /* of the QP, 4.096 us * 2^n */
 	uint8_t remote_timeout, max_retries, packet_lifetime;
 	uint32_t flow_label, qkey;
 	bool wire;
-	unsigned sent; /* how often the letter that waits for an answer was sent */
+	struct seg_will *will; /* NULL: there is none */
+	unsigned sent;	       /* how often the letter that waits for an answer was sent */
 	struct letter letter;
 
 	struct list groups;
@@ -167,15 +168,17 @@ struct cm {
 	uint32_t next_id;
 	struct cm_id **heap; /* ids with a timer, the next first; room for all ids */
 	size_t heap_count, heap_room, ids;
-	struct list inbox, outbox; /* struct queued_letter */
+	struct list inbox, outbox; /* struct queued_letter; what waits for full sockets */
 	uint64_t tried_at;	   /* when the outbox last was */
 	struct list names, dead_names;
 	struct cm_courier *courier; /* NULL: not needed yet */
 	struct cm_ports *ports;	    /* the same */
 	struct list outlets;
-	uint32_t psn; /* of QP 1 */
-	uint64_t wakes_at;	    /* when the helper calls again */
-	unsigned parked;	    /* uses of the NIC that closed channels left for what is still to be answered */
+	uint32_t psn;		     /* of QP 1 */
+	uint64_t wakes_at;	     /* when the helper calls again */
+	struct seg_wills *last_will; /* where the last one was taken, and which */
+	unsigned last_place;
+	bool parked;			       /* a closed channel left its use of the NIC for what is still to be answered */
 	_Atomic uint64_t dead[NIC_SLOTS / 64]; /* slots of processes that died, to be looked at by cm_help */
 	_Atomic bool any_dead;
 };
@@ -190,6 +193,8 @@ void cm_after_fork_in_parent(struct nic *nic);
 uint64_t cm_help(struct nic *nic);
 /* The process that held a slot has died; any lock may be held. */
 void cm_peer_died(struct nic *nic, uint32_t slot);
+/* Helper: a process that was attached has died, and left this. */
+void cm_inherit(struct nic *nic, const struct nic_segment *seg, uint64_t size);
 struct arrival;
 /* A packet for QP 1. */
 void cm_take_packet(struct nic *nic, const struct arrival *arrival);
@@ -210,6 +215,8 @@ void cm_record(struct cm *cm, const struct cm_id *id, enum cause_code code, int 
 
 /* id.c */
 struct cm_id *id_make(struct cm_channel *channel, void *context, enum rdma_port_space ps, enum ibv_qp_type type);
+/* One without a channel, which was destroyed before it was made. NULL without memory. */
+struct cm_id *id_make_heir(struct cm *cm);
 void id_free(struct cm_id *id);
 /* What cm_destroy_id does. */
 void id_destroy(struct cm_id *id, unsigned *read);
@@ -224,6 +231,8 @@ void channel_free(struct cm_channel *channel);
 
 /* conn.c. A letter that has arrived. */
 void conn_take(struct cm *cm, const struct letter *letter);
+/* Whether a comm ID is one of ours, or was left to us. */
+bool conn_is_ours(struct cm *cm, uint32_t local_id);
 int conn_request(struct cm_id *id, const struct rdma_conn_param *param, const struct ibv_ece *ece);
 int conn_reply(struct cm_id *id, const struct rdma_conn_param *param, uint32_t qkey, const struct ibv_ece *ece);
 int conn_ready(struct cm_id *id);
@@ -241,6 +250,15 @@ void conn_peer_died(struct cm_id *id);
 bool conn_answer_for_nobody(const struct letter *question, struct letter *answer);
 /* The header of the IP CM service in a REQ or SIDR_REQ; false without a port space's service ID, or with a header that is none. */
 bool conn_read_service(const struct mad *mad, uint64_t *service_id, struct mad_ip *ip);
+
+/* Another's connection, whose end is to be said for it. */
+void conn_inherit(struct cm *cm, const struct seg_will *will);
+
+/* will.c: what survives the process. */
+void will_make(struct cm_id *id);
+void will_end(struct cm_id *id);
+/* Makes sure that another process, if there is one, hears of our end. */
+void will_seek_heir(struct cm *cm);
 
 /* timer.c */
 void timer_set(struct cm_id *id, uint64_t due);
@@ -262,8 +280,8 @@ int courier_bind(struct cm *cm, const char *name, struct helper_source *source, 
 void courier_stamp(struct letter *letter);
 /* Puts a letter where cm_settle() finds it. */
 void courier_to_self(struct cm *cm, const struct letter *letter);
-/* Packets of addresses that the id is reached by may arrive from now on. */
-void courier_open_ports(struct cm_id *id);
+/* Packets of addresses that the id is reached by may arrive from now on. 0, or errno where it has one address. */
+int courier_open_ports(struct cm_id *id);
 
 /* outlet.c: as a datagram from QP 1 to QP 1. 0, or errno. */
 #define CM_QP1_QKEY 0x80010000u
@@ -277,8 +295,10 @@ int name_take_any(struct cm_id *id);
 void name_release(struct cm_id *id);
 /* Whether others may not share the port with a listener. */
 bool name_is_shared(const struct cm_id *id);
-/* The name of who listens, most particular first; i = 0, 1, 2. */
-void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name, size_t bytes);
+/* The names of who may listen for an address, most particular first: i = 0, 1, 2; and whether it is one of ours. */
+#define CM_NAME_BYTES 96
+void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name);
+bool name_is_here(const struct cm *cm, uint64_t service_id, const union ibv_gid *gid);
 void names_free(struct cm *cm, bool is_child);
 void names_bury(struct cm *cm);
 

@@ -53,9 +53,8 @@ static int become_member(const struct cm_id *id, struct cm_group *group)
 					.ipv6mr_interface = (unsigned)v4_request.imr_ifindex };
 
 	group->fd = socket(group->address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (group->fd < 0 ||
-	    (v4 ? setsockopt(group->fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &v4_request, sizeof(v4_request)) :
-		  setsockopt(group->fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &v6_request, sizeof(v6_request))))
+	if (group->fd < 0 || (v4 ? setsockopt(group->fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &v4_request, sizeof(v4_request)) :
+				   setsockopt(group->fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &v6_request, sizeof(v6_request))))
 		return errno;
 	return 0;
 }
@@ -113,12 +112,11 @@ static int join(struct cm_id *id, const struct sockaddr *address, bool send_only
 		id->mtu = path_mtu(&id->sgid);
 		event.param.ud.qp_num = MULTICAST_QPN;
 		event.param.ud.qkey = id->ps == RDMA_PS_UDP ? RDMA_UDP_QKEY : 0;
-		event.param.ud.ah_attr =
-			(struct ibv_ah_attr){ .grh = { .dgid = address_gid(&group->address),
-						       .hop_limit = HOPS,
-						       .traffic_class = id->traffic_class },
-					      .is_global = 1,
-					      .port_num = 1 };
+		event.param.ud.ah_attr = (struct ibv_ah_attr){
+			.grh = { .dgid = address_gid(&group->address), .hop_limit = HOPS, .traffic_class = id->traffic_class },
+			.is_global = 1,
+			.port_num = 1
+		};
 	}
 	channel_raise(id, &event, group);
 	return 0;

@@ -47,9 +47,8 @@ static bool heap_has_room(struct cm *cm)
 	return true;
 }
 
-struct cm_id *id_make(struct cm_channel *channel, void *context, enum rdma_port_space ps, enum ibv_qp_type type)
+static struct cm_id *make(struct cm *cm)
 {
-	struct cm *cm = channel->cm;
 	struct cm_id *id = heap_has_room(cm) ? calloc(1, sizeof(*id)) : NULL;
 	uint32_t random[2];
 
@@ -60,10 +59,6 @@ struct cm_id *id_make(struct cm_channel *channel, void *context, enum rdma_port_
 		random[1] = random[0] * 0x9e3779b1u;
 	}
 	id->cm = cm;
-	id->channel = channel;
-	id->context = context;
-	id->ps = ps;
-	id->type = type;
 	id->rq_psn = random[0] & 0xffffff;
 	id->flow_label = random[1] & 0xfffff;
 	id->hop_limit = HOPS;
@@ -74,14 +69,40 @@ struct cm_id *id_make(struct cm_channel *channel, void *context, enum rdma_port_
 	list_init(&id->of_remote);
 	list_init(&id->of_qpn);
 	list_init(&id->groups);
-	list_add_tail(&channel->ids, &id->of_channel);
 	cm->ids++;
+	return id;
+}
+
+struct cm_id *id_make(struct cm_channel *channel, void *context, enum rdma_port_space ps, enum ibv_qp_type type)
+{
+	struct cm_id *id = make(channel->cm);
+
+	if (!id)
+		return NULL;
+	id->channel = channel;
+	id->context = context;
+	id->ps = ps;
+	id->type = type;
+	list_add_tail(&channel->ids, &id->of_channel);
+	return id;
+}
+
+struct cm_id *id_make_heir(struct cm *cm)
+{
+	struct cm_id *id = make(cm);
+
+	if (!id)
+		return NULL;
+	id->type = IBV_QPT_RC;
+	id->phase = CM_DISCONNECTED;
+	list_add_tail(&cm->destroyed, &id->of_channel);
 	return id;
 }
 
 void id_free(struct cm_id *id)
 {
 	timer_clear(id);
+	will_end(id);
 	list_del(&id->of_channel);
 	list_del(&id->of_comm);
 	list_del(&id->of_remote);
@@ -162,8 +183,6 @@ static int bind_address(struct cm_id *id, const struct sockaddr *address)
 	error = path_check_local(&id->src);
 	port = address_port(&id->src);
 	address_set_port(&id->src, 0);
-	if (!error)
-		error = courier_start(id->cm);
 	if (!error)
 		error = name_bind(id, port);
 	if (error) {
@@ -249,8 +268,6 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 	else if (!error && src && src->sa_family)
 		error = address_copy(&from, src);
 	if (!error)
-		error = courier_start(id->cm);
-	if (!error)
 		error = resolve(id, &from, &to);
 	if (error)
 		return leave(id, error, error == EADDRINUSE ? CAUSE_CM_PORT_USED : CAUSE_CM_NO_ROUTE);
@@ -265,12 +282,20 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 
 int cm_resolve_route(struct cm_id *id, int timeout_ms)
 {
+	int error;
+
 	(void)timeout_ms;
 	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	if (id->phase != CM_ADDR_RESOLVED)
 		return leave(id, EINVAL, CAUSE_CM_STATE);
+	/* Another user, or another RoCE, may have the address's UDP port: then nothing would ever be answered. */
+	error = id->wire ? courier_open_ports(id) : 0;
+	if (error) {
+		channel_raise_plain(id, RDMA_CM_EVENT_ROUTE_ERROR, -error);
+		return leave(id, 0, CAUSE_NONE);
+	}
 	id->mtu = path_mtu(&id->sgid);
 	id->phase = CM_ROUTE_RESOLVED;
 	channel_raise_plain(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
@@ -327,8 +352,6 @@ int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const stru
 	enter(id);
 	if (id->phase != CM_ROUTE_RESOLVED || !param)
 		return leave(id, EINVAL, CAUSE_CM_STATE);
-	if (id->wire)
-		courier_open_ports(id);
 	error = conn_request(id, param, ece);
 	if (error)
 		return leave(id, error, CAUSE_CM_PRIVATE_DATA);

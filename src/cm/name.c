@@ -20,7 +20,6 @@
 #include "cm/engine.h"
 #include "nic/gid.h"
 
-#define NAME_BYTES 96
 #define BLOCK	   64u /* ports */
 #define TRIES	   4096
 
@@ -78,13 +77,12 @@ static bool may_bind(uint16_t port)
 	if (port >= first)
 		return true;
 	read_numbers("/proc/sys/net/ipv4/ip_unprivileged_port_start", &first, &unused);
-	return port >= first ||
-	       (!syscall(SYS_capget, &header, data) && data[0].effective & 1u << CAP_NET_BIND_SERVICE);
+	return port >= first || (!syscall(SYS_capget, &header, data) && data[0].effective & 1u << CAP_NET_BIND_SERVICE);
 }
 
 static void write_name(uint16_t ps, uint16_t port, const char *address, char *name)
 {
-	snprintf(name, NAME_BYTES, "uroce/cm/%x/%u/%s", ps, port, address);
+	snprintf(name, CM_NAME_BYTES, "uroce/cm/%x/%u/%s", ps, port, address);
 }
 
 static void write_gid(const union ibv_gid *gid, char *text)
@@ -107,16 +105,39 @@ static void write_address(const struct cm_id *id, char *text)
 		strcpy(text, id->src.any.sa_family == AF_INET ? "any4" : "any6");
 }
 
-void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name, size_t bytes)
+/* Who listens for an address, most particular first: i = 0, 1, 2. */
+static void write_listener(const union ibv_gid *gid, unsigned i, char *address)
 {
-	char address[INET6_ADDRSTRLEN], text[NAME_BYTES];
-
 	if (i == 0)
 		write_gid(gid, address);
 	else
 		strcpy(address, i == 2 ? "any" : gid_is_ipv4(gid) ? "any4" : "any6");
-	write_name((uint16_t)(service_id >> 16), (uint16_t)service_id, address, text);
-	snprintf(name, bytes, "%s", text);
+}
+
+void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name)
+{
+	char address[INET6_ADDRSTRLEN];
+
+	write_listener(gid, i, address);
+	write_name((uint16_t)(service_id >> 16), (uint16_t)service_id, address, name);
+}
+
+bool name_is_here(const struct cm *cm, uint64_t service_id, const union ibv_gid *gid)
+{
+	list_for_each(node, &cm->names) {
+		const struct cm_name *name = list_entry(node, struct cm_name, of_cm);
+
+		if (MAD_SERVICE_ID(name->ps, name->port) != service_id)
+			continue;
+		for (unsigned i = 0; i < 3; i++) {
+			char address[INET6_ADDRSTRLEN];
+
+			write_listener(gid, i, address);
+			if (!strcmp(address, name->address))
+				return true;
+		}
+	}
+	return false;
 }
 
 static bool is_any(const char *address)
@@ -243,7 +264,7 @@ void names_bury(struct cm *cm)
 static int join(struct cm_id *id, uint16_t port, const char *address)
 {
 	struct cm_name *name;
-	char text[NAME_BYTES];
+	char text[CM_NAME_BYTES];
 	int error;
 
 	list_for_each(node, &id->cm->names) {
@@ -322,7 +343,7 @@ static struct block *block_claim(struct cm *cm, uint16_t ps)
 {
 	struct block *block = calloc(1, sizeof(*block));
 	unsigned first, last, blocks, start = random_number();
-	char text[NAME_BYTES];
+	char text[CM_NAME_BYTES];
 
 	if (!block)
 		return NULL;

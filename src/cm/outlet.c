@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * MADs on their way to other hosts: from one socket for each address of ours, which is told what ICMP says of them. Where nobody has
- * the port, a request need not wait for a minute and a half to find out.
+ * MADs on their way to other hosts: from one socket for each address of ours, which is told what ICMP says of them. Where nobody
+ * has the port, a request need not wait for a minute and a half to find out.
  */
 #include <errno.h>
 #include <time.h> /* before errqueue.h, which needs it */
@@ -134,10 +134,9 @@ static int send_once(const struct route *route, const struct roce_packet *packet
 
 int outlet_send(struct cm *cm, const struct letter *letter)
 {
-	const struct nic_ah ah = { .sgid = letter->from,
-				   .dgid = letter->to,
-				   .traffic_class = letter->traffic_class,
-				   .hop_limit = letter->hop_limit };
+	const struct nic_ah ah = {
+		.sgid = letter->from, .dgid = letter->to, .traffic_class = letter->traffic_class, .hop_limit = letter->hop_limit
+	};
 	const struct roce_packet packet = {
 		.opcode = ROCE_OPCODE(ROCE_UD, ROCE_SEND_ONLY),
 		.migreq = true,

@@ -751,6 +751,7 @@ uint64_t attach_bury(struct nic *nic)
 
 		assist_lost(nic, suspect->peer);
 		repair_after(nic, suspect->peer);
+		cm_inherit(nic, suspect->peer->visitor.seg, suspect->peer->size);
 		atomic_fetch_sub(&suspect->peer->refs, 1);
 		free(suspect);
 	}

@@ -31,8 +31,7 @@ uint64_t guid_hash_host(uint32_t ifindex)
 		const struct sockaddr_ll *addr = (const struct sockaddr_ll *)ifa->ifa_addr;
 
 		if (!addr || addr->sll_family != AF_PACKET || (ifindex && addr->sll_ifindex != (int)ifindex) ||
-		    addr->sll_halen != sizeof(no_address) ||
-		    !memcmp(addr->sll_addr, no_address, sizeof(no_address)))
+		    addr->sll_halen != sizeof(no_address) || !memcmp(addr->sll_addr, no_address, sizeof(no_address)))
 			continue;
 		value = guid_hash(value, addr->sll_addr, sizeof(no_address));
 		found = true;

@@ -26,7 +26,7 @@
 #include "observe/cause.h"
 #include "observe/counters.h"
 
-#define NIC_LAYOUT_VERSION 7
+#define NIC_LAYOUT_VERSION 8
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -294,6 +294,26 @@ struct seg_attention {
 	_Atomic uint64_t leaf[1024];
 };
 
+/*
+ * What is to be said for the owner if it is killed: a connection of src/cm to another host, which would not hear of it. The owner
+ * writes it; of the processes that are attached and outlive it, the one that turns `state` from 1 into 2 by CAS sends the DREQ.
+ */
+struct seg_will {
+	_Atomic uint32_t state; /* owner: 1 when the rest is there (release), 0 when the connection is over */
+	uint32_t local_id, remote_id, remote_qpn;
+	union ibv_gid sgid, dgid;
+	uint8_t traffic_class, hop_limit;
+	uint16_t port; /* UDP */
+	uint32_t reserved;
+};
+
+#define NIC_WILLS 255
+
+struct seg_wills {
+	nic_aligned _Atomic uint64_t next; /* owner: offset of more of them, or 0; after they are zero */
+	struct seg_will will[NIC_WILLS];
+};
+
 struct seg_header {
 	uint64_t magic;
 	uint32_t version;
@@ -308,6 +328,7 @@ struct seg_header {
 	uint32_t membarrier; /* the owner's membarrier(2) reaches others, and theirs the owner: see nic/visit.h */
 	_Atomic uint32_t slot_count;
 	_Atomic uint32_t slots[NIC_OWN_SLOTS];
+	_Atomic uint64_t wills; /* owner: offset of the first struct seg_wills, or 0 */
 	char comm[16];
 };
 

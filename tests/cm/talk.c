@@ -25,19 +25,25 @@
 
 static const char *role;
 
-#define CHECK(condition)                                                                                      \
-	do {                                                                                                  \
-		if (!(condition)) {                                                                           \
-			fprintf(stderr, "%s: %s:%d: not so: %s\n", role, __FILE__, __LINE__, #condition);     \
-			exit(1);                                                                              \
-		}                                                                                             \
+#define CHECK(condition)                                                                                  \
+	do {                                                                                              \
+		if (!(condition)) {                                                                       \
+			fprintf(stderr, "%s: %s:%d: not so: %s\n", role, __FILE__, __LINE__, #condition); \
+			exit(1);                                                                          \
+		}                                                                                         \
 	} while (0)
+
+/* Both families have the port in one place. */
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
 
 struct side {
 	struct cm_channel *channel;
 	int fd;
-	struct sockaddr_in address;
-	int peer; /* process, if it is ours to end */
+	union address address;
 };
 
 static void open_side(struct side *side)
@@ -99,7 +105,7 @@ static struct cm_id *ask(struct side *side, const char *scene, uint32_t qpn)
 					 .qp_num = qpn };
 	struct cm_id *id = make(side, scene);
 
-	CHECK(!cm_resolve_addr(id, NULL, (struct sockaddr *)&side->address, 1000));
+	CHECK(!cm_resolve_addr(id, NULL, &side->address.any, 1000));
 	expect(side, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
 	CHECK(!cm_resolve_route(id, 1000));
 	expect(side, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
@@ -169,7 +175,7 @@ static void rc_server(struct side *side)
 	CHECK(event.param.conn.initiator_depth == 3 && event.param.conn.retry_count == 6);
 	CHECK(!cm_query(event.id, &addresses));
 	cm_set_context(event.id, side);
-	CHECK(((struct sockaddr_in *)&addresses.src)->sin_port == side->address.sin_port);
+	CHECK(((struct sockaddr_in *)&addresses.src)->sin_port == side->address.v4.sin_port);
 	CHECK(((struct sockaddr_in *)&addresses.dst)->sin_port);
 	agree(side, event.id, 1017);
 	CHECK(expect(side, RDMA_CM_EVENT_DISCONNECTED, 0).id == event.id);
@@ -182,7 +188,7 @@ static void refused_client(struct side *side)
 {
 	struct cm_id *id;
 
-	side->address.sin_port = htons(1); /* nobody is there */
+	side->address.v4.sin_port = htons(1); /* nobody is there */
 	id = ask(side, "rc", 17);
 	CHECK(expect(side, RDMA_CM_EVENT_REJECTED, 8).id == id);
 	destroy(id);
@@ -239,6 +245,37 @@ static void ud_server(struct side *side)
 	destroy(event.id);
 }
 
+/* Of two addresses the one is a group's. */
+static void group_client(struct side *side)
+{
+	union address group = { .v4 = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0xef010203) } }, other = side->address;
+	struct cm_id *id = make(side, "ud");
+	struct cm_event event;
+	unsigned read;
+	int mark;
+
+	other.v4.sin_port = 0;
+	CHECK(cm_join(id, &group.any, false, &mark) == EINVAL);
+	CHECK(!cm_bind(id, &other.any));
+	CHECK(!cm_join(id, &group.any, false, &mark));
+	event = expect(side, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+	CHECK(event.context == &mark && event.is_ud && event.param.ud.qp_num == 0xffffff);
+	CHECK(event.param.ud.qkey == RDMA_UDP_QKEY && !memcmp(event.param.ud.ah_attr.grh.dgid.raw + 12, &group.v4.sin_addr, 4));
+	CHECK(!cm_leave(id, &group.any, &read) && read == 1);
+	CHECK(cm_leave(id, &group.any, &read) == EADDRNOTAVAIL && !read);
+	CHECK(!cm_join(id, &group.any, true, &mark));
+	CHECK(!cm_leave(id, &group.any, &read) && !read);
+	CHECK(!cm_join(id, &other.any, false, &mark));
+	expect(side, RDMA_CM_EVENT_MULTICAST_ERROR, -EADDRNOTAVAIL);
+	cm_destroy_id(id, &read);
+	CHECK(read == 2);
+}
+
+static void group_server(struct side *side)
+{
+	(void)side;
+}
+
 #define MANY 500
 
 static void many_client(struct side *side)
@@ -275,7 +312,7 @@ static void crowd_client(struct side *side)
 
 	for (unsigned i = 0; i < CROWD; i++) {
 		ids[i] = make(side, "rc");
-		CHECK(!cm_resolve_addr(ids[i], NULL, (struct sockaddr *)&side->address, 1000));
+		CHECK(!cm_resolve_addr(ids[i], NULL, &side->address.any, 1000));
 	}
 	while (ends < CROWD) {
 		struct cm_event event = next_event(side);
@@ -344,6 +381,22 @@ static void killed_client(struct side *side)
 	connected(side, 17);
 	usleep(SOON);
 	raise(SIGKILL);
+}
+
+/* The same, and another process of its host lives on. */
+static void heir_client(struct side *side)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct side own = { .address = side->address };
+
+		open_side(&own);
+		killed_client(&own);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+	sleep(1); /* in which it is the heir */
 }
 
 /* The one that was asked ends before it has said anything. */
@@ -424,10 +477,12 @@ static const struct scene {
 	{ "refused", refused_client, refused_server, false, false },
 	{ "reject", reject_client, reject_server, false, false },
 	{ "ud", ud_client, ud_server, false, false },
+	{ "group", group_client, group_server, false, false },
 	{ "many", many_client, many_server, false, false },
 	{ "crowd", crowd_client, crowd_server, false, false },
 	{ "exit", exit_client, exit_server, false, false },
 	{ "killed", killed_client, exit_server, true, false },
+	{ "heir", heir_client, exit_server, false, false },
 	{ "gone", gone_client, gone_server, false, true },
 	{ "fork", fork_client, fork_server, false, false },
 };
@@ -441,13 +496,13 @@ static void serve(const struct scene *scene, struct side *side, int fd)
 	role = "server";
 	open_side(side);
 	listener = make(side, scene->name);
-	CHECK(!cm_bind(listener, (struct sockaddr *)&side->address));
+	CHECK(!cm_bind(listener, &side->address.any));
 	CHECK(!cm_listen(listener, 0));
 	CHECK(cm_listen(listener, 0) == EINVAL);
 	CHECK(!cm_query(listener, &addresses));
-	side->address.sin_port = ((struct sockaddr_in *)&addresses.src)->sin_port;
+	side->address.v4.sin_port = ((struct sockaddr_in *)&addresses.src)->sin_port;
 	if (fd >= 0)
-		CHECK(write(fd, &side->address.sin_port, 2) == 2);
+		CHECK(write(fd, &side->address.v4.sin_port, 2) == 2);
 	scene->server(side);
 	destroy(listener);
 	cm_close_channel(side->channel);
@@ -468,7 +523,7 @@ static bool is_end(int status, bool dies)
 
 static int both(const struct scene *scene)
 {
-	struct side side = { .address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) } };
+	struct side side = { .address.v4 = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) } };
 	int port[2], status, other, failed;
 	pid_t pid;
 
@@ -476,12 +531,12 @@ static int both(const struct scene *scene)
 		return 1;
 	pid = fork();
 	if (!pid) {
-		side.address.sin_addr.s_addr = 0;
+		side.address.v4.sin_addr.s_addr = 0;
 		serve(scene, &side, port[1]);
 		exit(0);
 	}
 	close(port[1]);
-	if (read(port[0], &side.address.sin_port, 2) != 2)
+	if (read(port[0], &side.address.v4.sin_port, 2) != 2)
 		return 1;
 	other = fork();
 	if (!other) {
@@ -498,7 +553,7 @@ static int both(const struct scene *scene)
 
 int main(int argc, char **argv)
 {
-	struct side side = { .address = { .sin_family = AF_INET } };
+	struct side side = { 0 };
 	const struct scene *scene = NULL;
 
 	for (unsigned i = 0; argc > 1 && i < sizeof(scenes) / sizeof(scenes[0]); i++) {
@@ -512,8 +567,10 @@ int main(int argc, char **argv)
 	alarm(3 * SECONDS);
 	if (argc == 2)
 		return both(scene);
-	inet_pton(AF_INET, argv[3], &side.address.sin_addr);
-	side.address.sin_port = htons((uint16_t)atoi(argv[4]));
+	side.address.any.sa_family = strchr(argv[3], ':') ? AF_INET6 : AF_INET;
+	inet_pton(side.address.any.sa_family, argv[3],
+		  strchr(argv[3], ':') ? (void *)&side.address.v6.sin6_addr : (void *)&side.address.v4.sin_addr);
+	side.address.v4.sin_port = htons((uint16_t)atoi(argv[4]));
 	if (!strcmp(argv[2], "server"))
 		serve(scene, &side, -1);
 	else

@@ -27,9 +27,9 @@ struct host {
 	struct cm_id *listener;
 	unsigned events[RDMA_CM_EVENT_TIMEWAIT_EXIT + 1];
 	struct cm_event last;
-	unsigned sent; /* letters */
+	unsigned sent;	   /* letters */
 	uint16_t dropping; /* letters with this attribute get lost */
-	bool is_deaf; /* nothing reaches it */
+	bool is_deaf;	   /* nothing reaches it */
 	/* What its program does by itself */
 	bool accepts, answers, disconnects, destroys;
 	uint32_t qpn;
@@ -617,6 +617,73 @@ static void private_data_has_its_bounds(void **state)
 	assert_int_equal(there.events[RDMA_CM_EVENT_ESTABLISHED], 1);
 }
 
+static void options_are_told_to_both(void **state)
+{
+	struct rdma_conn_param param = { .qp_num = 3, .retry_count = 9, .rnr_retry_count = 9 };
+	uint8_t tos = 0x28, timeout = 14;
+	struct ibv_qp_attr attr;
+	int mask, on = 1;
+
+	(void)state;
+	there.accepts = true;
+	listen_there(0);
+	struct cm_id *id = ready_to_ask(RDMA_PS_TCP, IBV_QPT_RC);
+
+	assert_int_equal(cm_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+	assert_int_equal(cm_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1), 0);
+	assert_int_equal(cm_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), EINVAL);
+	assert_int_equal(cm_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &on, sizeof(on)), EINVAL);
+	assert_int_equal(cm_set_option(id, RDMA_OPTION_ID, 99, &on, sizeof(on)), ENOSYS);
+	assert_int_equal(cm_connect(id, &param, NULL), 0);
+	assert_int_equal(cm_init_qp_attr(id, IBV_QPS_RTR, &attr, &mask), EINVAL);
+	pass(10 * MS);
+	assert_int_equal(cm_init_qp_attr(id, IBV_QPS_RTS, &attr, &mask), 0);
+	assert_int_equal(attr.timeout, timeout);
+	assert_int_equal(attr.retry_cnt, 7);
+	/* At the other end, with what the REQ told. */
+	assert_int_equal(cm_init_qp_attr(there.last.id, IBV_QPS_RTR, &attr, &mask), 0);
+	assert_int_equal(attr.ah_attr.grh.traffic_class, tos);
+	assert_int_equal(attr.ah_attr.grh.hop_limit, 64);
+	assert_int_equal(attr.dest_qp_num, 3);
+	assert_int_equal(mask, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	assert_int_equal(cm_init_qp_attr(there.last.id, IBV_QPS_RTS, &attr, &mask), 0);
+	assert_int_equal(attr.timeout, timeout);
+	assert_int_equal(attr.rnr_retry, 7);
+}
+
+static void events_move_with_their_id(void **state)
+{
+	struct cm_channel *other;
+	struct cm_event event;
+	unsigned read;
+
+	(void)state;
+	listen_there(0);
+	other = channel_make(there.cm);
+	fcntl(other->fd, F_SETFL, O_NONBLOCK);
+	ask();
+	while (next_flight()) {
+		struct flight *flight = next_flight();
+
+		now = flight->at;
+		list_del(&flight->node);
+		conn_take(flight->to->cm, &flight->letter);
+		free(flight);
+	}
+	assert_int_equal(cm_migrate_id(there.listener, other, &read), 0);
+	assert_int_equal(read, 0);
+	assert_int_equal(cm_get_event(there.channel, &event), EAGAIN);
+	assert_int_equal(cm_get_event(other, &event), 0);
+	assert_int_equal(event.type, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_ptr_equal(event.listener, there.listener);
+	assert_int_equal(cm_migrate_id(there.listener, there.channel, &read), 0);
+	assert_int_equal(read, 1);
+	cm_destroy_id(event.id, &read);
+	assert_int_equal(read, 0);
+	channel_free(other);
+}
+
 static void ports_are_had_once(void **state)
 {
 	struct sockaddr_in address = loopback(0), any = { .sin_family = AF_INET };
@@ -679,6 +746,8 @@ int main(void)
 		TEST(datagrams_are_resolved_once),
 		TEST(what_does_not_belong_to_the_connection_changes_nothing),
 		TEST(private_data_has_its_bounds),
+		TEST(options_are_told_to_both),
+		TEST(events_move_with_their_id),
 		TEST(ports_are_had_once),
 	};
 

@@ -258,6 +258,20 @@ static int get_tcp(struct rsocket *rs, int name, int *value)
 	}
 }
 
+/* What programs that measure look at. There are no retransmissions here to report, nor a congestion window. */
+static void tell_tcp_info(const struct rsocket *rs, void *value, socklen_t *length)
+{
+	struct tcp_info info = { .tcpi_state = TCP_CLOSE };
+
+	if (rs->stream.state == STREAM_CONNECTED)
+		info.tcpi_state = TCP_ESTABLISHED;
+	if (rs->stream.state == STREAM_LISTENING)
+		info.tcpi_state = TCP_LISTEN;
+	info.tcpi_snd_mss = info.tcpi_rcv_mss = segment(&rs->stream);
+	*length = *length < sizeof(info) ? *length : sizeof(info);
+	memcpy(value, &info, *length);
+}
+
 static int get_rdma(struct rsocket *rs, int name, int *value)
 {
 	switch (name) {
@@ -320,6 +334,10 @@ static int get(struct rsocket *rs, int level, int name, void *value, socklen_t *
 	if (level == SOL_SOCKET && name == SO_LINGER) {
 		*length = *length < sizeof(rs->linger) ? *length : sizeof(rs->linger);
 		memcpy(value, &rs->linger, *length);
+		return 0;
+	}
+	if (level == IPPROTO_TCP && name == TCP_INFO && is_stream(rs)) {
+		tell_tcp_info(rs, value, length);
 		return 0;
 	}
 	if (level == SOL_SOCKET)

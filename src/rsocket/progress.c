@@ -63,6 +63,9 @@ static short stream_poll(struct rsocket *rs)
 	case STREAM_FAILED:
 		break;
 	}
+	/* That it ended comes after what there is to read: some programs stop at a hang-up. */
+	if (rs->stream.head != rs->stream.tail)
+		return POLLIN | POLLOUT | POLLRDHUP;
 	return POLLIN | POLLOUT | POLLRDHUP | POLLHUP | (rs->error ? POLLERR : 0);
 }
 

@@ -28,8 +28,12 @@ static void nothing_is_ready_until_it_is(void **state)
 	await(pair.server, POLLIN | POLLOUT | POLLRDNORM, POLLIN | POLLOUT | POLLRDNORM);
 	assert_int_equal(rrecv(pair.server, &byte, 1, 0), 1);
 	assert_int_equal(rpoll(&fd, 1, 0), 0);
+	assert_int_equal(rsend(pair.client, &byte, 1, 0), 1);
 	assert_int_equal(rclose(pair.client), 0);
 	pair.client = -1;
+	/* First what is to be read, then the end. */
+	await(pair.server, POLLIN, POLLIN);
+	assert_int_equal(rrecv(pair.server, &byte, 1, 0), 1);
 	await(pair.server, POLLIN, POLLIN | POLLHUP);
 	pair_close(&pair);
 }

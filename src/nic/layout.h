@@ -26,7 +26,7 @@
 #include "observe/cause.h"
 #include "observe/counters.h"
 
-#define NIC_LAYOUT_VERSION 8
+#define NIC_LAYOUT_VERSION 10
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */

@@ -462,8 +462,11 @@ static void carry_qp(struct qp_shot *qp, const struct qp_shot *old, uint64_t at)
 
 static void carry_cq(struct cq_shot *cq, const struct cq_shot *old, uint64_t at)
 {
-	if (cq->polls_known && old && old->polls_known)
-		cq->polled_at = old->polls == cq->polls ? old->polled_at : at;
+	cq->known_at = at;
+	if (!cq->polls_known || !old || !old->polls_known)
+		return;
+	cq->known_at = old->known_at;
+	cq->polled_at = old->polls == cq->polls ? old->polled_at : at;
 }
 
 void snapshot_carry(struct snapshot *snapshot, const struct snapshot *before)

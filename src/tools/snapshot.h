@@ -118,7 +118,8 @@ struct cq_shot {
 	bool failed;
 	bool polls_known; /* the kernel lets us read the process's memory */
 	uint64_t polls;
-	uint64_t polled_at; /* CLOCK_MONOTONIC ns: when it was last seen to have been polled; 0: never yet */
+	/* CLOCK_MONOTONIC ns: when it was last seen to have been polled; 0: not since known_at, when it was first seen. */
+	uint64_t polled_at, known_at;
 	uint64_t values[CQ_COUNT];
 };
 

@@ -375,15 +375,15 @@ static bool add_cq(const struct making *making, const struct cq_shot *cq)
 	set_text(row, C_POLLS, -1, "?");
 	set_text(row, C_POLLED, -1, "?");
 	if (cq->polls_known) {
-		uint64_t ago = cq->polled_at ? making->process->at - cq->polled_at : 0;
+		uint64_t ago = making->process->at - (cq->polled_at ? cq->polled_at : cq->known_at);
+		char *text = row->cells[C_POLLED].text;
 
 		set_number(row, columns, C_POLLS, rate(making, cq->polls, before && before->polls_known ? before->polls : cq->polls));
 		if (!cq->polls) {
 			set_text(row, C_POLLED, INFINITY, "never");
-		} else if (!cq->polled_at) {
-			set_text(row, C_POLLED, -1, "?");
 		} else {
-			format_age(row->cells[C_POLLED].text, 7, ago);
+			*text = '>';
+			format_age(cq->polled_at ? text : text + 1, 6, ago);
 			row->cells[C_POLLED].key = (double)ago;
 		}
 	}

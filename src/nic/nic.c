@@ -21,6 +21,7 @@
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
+#include "nic/qp.h"
 #include "nic/share.h"
 #include "nic/transport.h"
 #include "nic/visit.h"
@@ -125,6 +126,11 @@ static void introduce(struct nic *nic, uint64_t size)
 	hdr->key_mask = random[1] & (NIC_MAX_MR - 1);
 	hdr->wire_only = transport_is_wire_only();
 	hdr->membarrier = visit_start();
+	hdr->qps_va = (uintptr_t)nic->qps.objects;
+	hdr->cqs_va = (uintptr_t)nic->cqs.objects;
+	hdr->qp_bytes = sizeof(struct nic_qp);
+	hdr->cq_bytes = sizeof(struct nic_cq);
+	hdr->swqe_bytes = sizeof(struct nic_swqe);
 	prctl(PR_GET_NAME, hdr->comm);
 }
 
@@ -242,6 +248,27 @@ struct nic *nic_open(const char **why)
 	if (!nic)
 		errno = error;
 	return nic;
+}
+
+void nic_name_device(struct nic *nic, const char *name)
+{
+	char *devices = nic->seg->hdr.devices;
+	size_t more = strlen(name), length;
+
+	pthread_mutex_lock(&the_lock);
+	length = strlen(devices);
+	for (const char *at = devices; *at; at += strcspn(at, "+"), at += *at == '+') {
+		if (strcspn(at, "+") == more && !strncmp(at, name, more))
+			goto end;
+	}
+	if (length + 1 + more >= NIC_DEVICES_BYTES)
+		goto end;
+	/* Who reads meanwhile sees a string that ends too early, at worst. */
+	memcpy(devices + length + !!length, name, more);
+	if (length)
+		devices[length] = '+';
+end:
+	pthread_mutex_unlock(&the_lock);
 }
 
 void nic_close(struct nic *nic)

@@ -72,6 +72,9 @@ struct nic {
 struct nic *nic_open(const char **why);
 void nic_close(struct nic *nic);
 
+/* Who looks at the process from outside will see it by this device's name too; one that finds no room is not named. */
+void nic_name_device(struct nic *nic, const char *name);
+
 /* True in a forked child for a NIC that the parent opened. */
 static inline bool nic_is_orphan(const struct nic *nic)
 {

@@ -29,6 +29,7 @@ struct port {
 	union ibv_gid gid;
 	union port_address address;
 	int fd;
+	struct device_counters *counters; /* that packets are counted in; set by who opens it to send */
 	int flows[PORT_FLOWS];		/* -1: not opened yet; under the wire's lock */
 	uint16_t flow_port[PORT_FLOWS]; /* source port of each */
 	_Atomic bool polled; /* pollers look at it: a connected QP uses it, or something has arrived on it */

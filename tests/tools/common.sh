@@ -90,6 +90,25 @@ time.sleep(60)" >bound &
 	read -r line <bound
 }
 
+# counted: starts counted.c; its id is left in $counted, what it said in said. It ends with descriptor 3.
+counted() {
+	mkfifo stays words
+	"$uroce" run -- "$HERE/counted" <stays >words &
+	counted=$!
+	exec 3>stays
+	trap 'kill -KILL $counted 2>/dev/null || :; rm -rf "$work"' EXIT
+	while read -r word; do
+		[ "$word" = ready ] && return
+		echo "$word" >>said
+	done <words
+	fail "it did not get ready"
+}
+
+# said NAME: its number, as a decimal one.
+said() {
+	printf '%d\n' "$(awk -v name="$1" '$1 == name { print $2 }' said)"
+}
+
 run_case() {
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT

@@ -159,10 +159,18 @@ PUBLIC int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 	table_put(listener);
 	if (error)
 		return fail(error);
-	int fd = rs->fd;
+	/*
+	 * The lowest descriptor that is free now, as accept(2) has it, not one of when the connection came. librspreload's select()
+	 * confuses descriptors unless that is so.
+	 */
+	int fd = fcntl(rs->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd >= 0) {
+		close(rs->fd);
+		rs->fd = fd;
+	}
 	if (addr && addrlen)
 		peer_name(rs, addr, addrlen);
-	error = table_add(rs);
+	error = fd < 0 ? errno : table_add(rs);
 	if (error) {
 		table_put(rs);
 		return fail(error);

@@ -25,8 +25,7 @@ struct mapping {
 
 static struct mapping *at_index(const struct stream *stream, int index)
 {
-	list_for_each(node, &stream->mappings)
-	{
+	list_for_each(node, &stream->mappings) {
 		struct mapping *mapping = list_entry(node, struct mapping, link);
 		if (mapping->index == index)
 			return mapping;

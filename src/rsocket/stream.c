@@ -22,6 +22,12 @@ enum {
 	TRANSFER_FIRST = 2048, /* bytes of a call's first message */
 	SEND_LOW = 2048,       /* bytes of room below which it is not worth while to send */
 	BATCH = 32,	       /* completions polled at once */
+	/*
+	 * Receives beyond those that credits are for: what a peer may send without, while we do not look: two halves, two counts,
+	 * and that it ends. One that finds none is sent again after RNR_TIMER (10 ms; the CM's is 655 ms).
+	 */
+	RECEIVES_MORE = 8,
+	RNR_TIMER = 20,
 };
 
 /* wr_id: what is given back when it completes, and for the first how many bytes. */
@@ -85,8 +91,8 @@ static int make_queues(struct rsocket *rs)
 		return EIO;
 	if (rs->sends > device.max_qp_wr)
 		rs->sends = device.max_qp_wr;
-	if (rs->receives > device.max_qp_wr)
-		rs->receives = device.max_qp_wr;
+	if (rs->receives + RECEIVES_MORE > device.max_qp_wr)
+		rs->receives = device.max_qp_wr - RECEIVES_MORE;
 	stream->completions = ibv_create_comp_channel(verbs);
 	if (!stream->completions)
 		return errno;
@@ -94,7 +100,7 @@ static int make_queues(struct rsocket *rs)
 	struct epoll_event event = { .events = EPOLLIN };
 	if (epoll_ctl(rs->fd, EPOLL_CTL_ADD, stream->completions->fd, &event))
 		return errno;
-	stream->cq = ibv_create_cq(verbs, rs->sends + rs->receives, NULL, stream->completions, 0);
+	stream->cq = ibv_create_cq(verbs, rs->sends + rs->receives + RECEIVES_MORE, NULL, stream->completions, 0);
 	if (!stream->cq)
 		return errno;
 	struct ibv_qp_init_attr attr = {
@@ -102,7 +108,10 @@ static int make_queues(struct rsocket *rs)
 		.recv_cq = stream->cq,
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
-		.cap = { .max_send_wr = rs->sends, .max_recv_wr = rs->receives, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = rs->sends,
+			 .max_recv_wr = rs->receives + RECEIVES_MORE,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
 	};
 	/* What is announced goes inline whatever the program asked for. */
 	attr.cap.max_inline_data = rs->inlined < sizeof(struct iomap) ? sizeof(struct iomap) : rs->inlined;
@@ -133,7 +142,7 @@ int stream_prepare(struct rsocket *rs)
 	if (!error)
 		error = make_memory(rs);
 	if (!error)
-		error = post_receives(stream, rs->receives);
+		error = post_receives(stream, rs->receives + RECEIVES_MORE);
 	if (error)
 		return error;
 	stream->receive_due = half(stream);
@@ -215,6 +224,10 @@ void stream_learn(struct rsocket *rs, const struct connection_data *theirs)
 
 void stream_begin(struct rsocket *rs)
 {
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .min_rnr_timer = RNR_TIMER };
+
+	/* If not, it only takes longer. */
+	ibv_modify_qp(rs->stream.id->qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
 	rs->stream.state = STREAM_CONNECTED;
 	rs->stream.may_read = rs->stream.may_write = true;
 	wait_wake(rs);

@@ -33,7 +33,7 @@ struct offer_box {
 
 struct whoami {
 	uint32_t life;
-	uint32_t ud_qpn, qkey;
+	uint32_t ud_qpn;
 	union ibv_gid gids[2]; /* IPv4, IPv6 */
 };
 

@@ -68,8 +68,8 @@ struct places {
 struct asking {
 	struct helper_source source; /* must be first */
 	struct port *port;
-	int fd;		   /* -1: not now */
-	uint64_t until;	   /* CLOCK_MONOTONIC ns, when the rest of the answers is given up */
+	int fd;		/* -1: not now */
+	uint64_t until; /* CLOCK_MONOTONIC ns, when the rest of the answers is given up */
 	uint8_t round;
 	uint32_t from, to; /* places asked for now */
 	uint32_t missing;  /* their answers */
@@ -80,14 +80,11 @@ struct asking {
 
 static void set_filter(struct port *port, const struct places *places)
 {
-	/* Questions go to the place that they name; others by bits 23 to 14 of the destination QPN. Behind the table: to anybody. */
+	/* Questions go to the place that they name; others by bits 23 to 14 of the destination QPN. Behind it: to anybody. */
 	static const struct sock_filter head[] = {
-		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, QUESTION, 0, 2),
-		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 2),
-		BPF_STMT(BPF_RET | BPF_A, 0),
-		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5),
-		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, NIC_QPN_INDEX_BITS - 8),
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, QUESTION, 0, 2),
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 2), BPF_STMT(BPF_RET | BPF_A, 0),
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5), BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, NIC_QPN_INDEX_BITS - 8),
 	};
 	size_t room = sizeof(head) / sizeof(head[0]) + 2 * places->count + 1, n = sizeof(head) / sizeof(head[0]);
 	struct sock_filter *code = calloc(room, sizeof(*code));
@@ -133,7 +130,7 @@ static void ask_from_the_start(struct asking *asking)
 static void stop(struct asking *asking)
 {
 	atomic_store(&asking->port->strays, 0); /* those had not been steered by what is known now */
-	close(asking->fd); /* and so out of the helper's set */
+	close(asking->fd);			/* and so out of the helper's set */
 	asking->fd = -1;
 }
 
@@ -224,8 +221,7 @@ void steering_ask(struct nic *nic, struct port *port)
 		return;
 	/* Connected: nobody but who has the port can answer. */
 	if (bind(asking->fd, &address.any, bytes_of(&address)) ||
-	    connect(asking->fd, &port->address.any, bytes_of(&port->address)) ||
-	    helper_watch(nic, asking->fd, &asking->source)) {
+	    connect(asking->fd, &port->address.any, bytes_of(&port->address)) || helper_watch(nic, asking->fd, &asking->source)) {
 		close(asking->fd);
 		asking->fd = -1;
 		return;
@@ -333,10 +329,9 @@ bool strays_hand_over(struct strays_batch *batch, struct strays *ours)
 {
 	struct iovec iov = { batch->bytes, batch->used };
 	struct sockaddr_un address;
-	struct msghdr message = { .msg_name = &address,
-				  .msg_namelen = name_of(batch->slot, &address),
-				  .msg_iov = &iov,
-				  .msg_iovlen = 1 };
+	struct msghdr message = {
+		.msg_name = &address, .msg_namelen = name_of(batch->slot, &address), .msg_iov = &iov, .msg_iovlen = 1
+	};
 
 	batch->used = batch->packets = 0;
 	/* A full socket loses them, as a full socket of the port would. */

@@ -3,8 +3,8 @@
  * usage: crowd BOARD COUNT SECONDS SEED [pods]        on each host of `uroce lab 2`
  *
  * Directs COUNT processes of this host (crowd_member.c): starts them, asks them to leave, stops and continues them, kills them, and
- * starts others in their place, at random, for so many seconds. In the end all are there and left alone, and each has to hear from each
- * of the other host once more. With `pods` they live in two containers that have the network in common and nothing else. The file
+ * starts others in their place, at random, for so many seconds. In the end all are there and left alone, and each has to hear from
+ * each of the other host once more. With `pods` they live in two containers that have the network in common and nothing else. The file
  * BOARD is made by the first that comes.
  */
 #include "crowd.h"
@@ -21,7 +21,7 @@
 
 #include "../faults/node.h"
 
-#define SKIPPED 77
+#define SKIPPED	 77
 #define PATIENCE 60000 /* ms for the other host's director to appear */
 
 static struct board *board;
@@ -30,7 +30,7 @@ static unsigned host, count, first, last, directors;
 static uint64_t seed;
 
 static struct tenant {
-	pid_t pid; /* 0: none */
+	pid_t pid;			/* 0: none */
 	uint64_t start_at, continue_at; /* ms; 0: not stopped */
 	bool leaving, killed;
 	uint32_t lives;
@@ -266,8 +266,8 @@ static void direct(unsigned seconds)
 
 static void report(void)
 {
-	printf("%llu messages (%llu MiB, %llu behind a WRITE) by %llu connections, %llu of %llu datagrams; %llu killed, %llu left, %llu + %llu "
-	       "stopped; %llu connections ended with the peer, %llu without that; worst silence %llu ms\n",
+	printf("%llu messages (%llu MiB, %llu behind a WRITE) by %llu connections, %llu of %llu datagrams; %llu killed, %llu left, "
+	       "%llu + %llu stopped; %llu connections ended with the peer, %llu without that; worst silence %llu ms\n",
 	       (unsigned long long)totals->messages, (unsigned long long)totals->bytes >> 20, (unsigned long long)totals->written,
 	       (unsigned long long)totals->connections / 2, (unsigned long long)totals->datagrams,
 	       (unsigned long long)totals->datagrams_sent, (unsigned long long)totals->killed, (unsigned long long)totals->left,

@@ -33,7 +33,7 @@ struct offer_box {
 
 struct whoami {
 	uint32_t life;
-	uint32_t ud_qpn, qkey;
+	uint32_t ud_qpn;
 	union ibv_gid gids[2]; /* IPv4, IPv6 */
 };
 
@@ -45,7 +45,7 @@ struct whoami_box {
 /* A process's place; its tenants change. */
 struct place {
 	/* By the director. */
-	_Atomic uint32_t life;	    /* of the tenant, counts up; 0: there is none, or it is about to be killed */
+	_Atomic uint32_t life;	      /* of the tenant, counts up; 0: there is none, or it is about to be killed */
 	_Atomic uint64_t quiet_since; /* ms: since then it was neither started nor stopped; UINT64_MAX: it is stopped */
 	_Atomic bool leave;
 	/* By the tenant. */
@@ -58,7 +58,7 @@ struct place {
 struct totals {
 	_Atomic uint64_t messages, bytes, written, connections;
 	_Atomic uint64_t datagrams_sent, datagrams;
-	_Atomic uint64_t ended;	  /* connections whose peer was gone, or stopped, ended with RETRY_EXC */
+	_Atomic uint64_t ended;	   /* connections whose peer was gone, or stopped, ended with RETRY_EXC */
 	_Atomic uint64_t given_up; /* the same, though the peer was there */
 	_Atomic uint64_t killed, left, stopped, stopped_long;
 	_Atomic uint64_t worst; /* ms without a message between two that were there */

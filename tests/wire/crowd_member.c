@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One process of a crowd. It has an RC queue pair to each of the other host's, and one UD queue pair. Each message says who sent
- * it, in which life, to whom, and what number it is of its connection; every byte of it follows from that. A WRITE goes before some, to
- * memory that is for this sender alone, and is looked at when the message is there.
+ * it, in which life, to whom, and what number it is of its connection; every byte of it follows from that. A WRITE goes before some,
+ * to memory that is for this sender alone, and is looked at when the message is there.
  */
 #include "crowd.h"
 
@@ -13,15 +13,16 @@
 
 #include "../faults/node.h"
 
-#define END_BOUND   15000 /* ms until a connection to who is gone has failed, beside what is allowed for the crowd */
-#define BUSY	    4u	  /* connections that are sent on in each tick, about */
-#define RECEIVES    4u
-#define MESSAGE	    2048u
-#define WRITE_MOST  4096u
-#define GRH	    40u
-#define DATAGRAMS   64u
-#define ENOUGH	    3 /* messages in the end */
-#define QPN_SLOT    14 /* bits of a QPN below its owner's number */
+#define END_BOUND  15000 /* ms until a connection to who is gone has failed, beside what is allowed for the crowd */
+#define BUSY	   4u	 /* connections that are sent on in each tick, about */
+#define RECEIVES   4u
+#define MESSAGE	   2048u
+#define WRITE_MOST 4096u
+#define GRH	   40u
+#define DATAGRAMS  64u
+#define QKEY	   0x1234u /* of all: nothing but the QPN keeps from them what is for others */
+#define ENOUGH	   3	   /* messages in the end */
+#define QPN_SLOT   14	   /* bits of a QPN below its owner's number */
 
 enum kind { RECEIVE = 1, SEND, DATAGRAM_RECEIVE, DATAGRAM_SEND };
 
@@ -92,8 +93,8 @@ static uint32_t draw(uint32_t n)
 	return crowd_draw(&me.seed, n);
 }
 
-/* ms between looks at the board, and after which a connection is used at the latest: a large crowd has many of them, and the machine
- * is no larger for it. */
+/* ms between looks at the board, and after which a connection is used at the latest: a large crowd has many of them, and the
+ * machine is no larger for it. */
 static uint64_t tick_of(unsigned count)
 {
 	return 10 + count;
@@ -108,9 +109,11 @@ static void fault(unsigned index, const char *what)
 {
 	struct flow *flow = &flows[index];
 
-	fprintf(stderr, "host %u, process %u in life %u: with process %u in life %u (now %u): %s; state %d, attempt %u, sent %llu, received %llu, "
-		"under way %u\n", me.host + 1, me.index, me.life, index, flow->life, atomic_load(&peers[index].life), what,
-		flow->state, flow->attempt, (unsigned long long)flow->sent, (unsigned long long)flow->received, flow->under_way);
+	fprintf(stderr,
+		"host %u, process %u in life %u: with process %u in life %u (now %u): %s; state %d, attempt %u, sent %llu, "
+		"received %llu, under way %u\n",
+		me.host + 1, me.index, me.life, index, flow->life, atomic_load(&peers[index].life), what, flow->state,
+		flow->attempt, (unsigned long long)flow->sent, (unsigned long long)flow->received, flow->under_way);
 	_exit(1);
 }
 
@@ -253,7 +256,8 @@ static bool read_whoami(unsigned index, struct whoami *other)
 {
 	struct whoami_box *box = &peers[index].whoami;
 
-	return read_box(&box->version, &box->whoami, other, sizeof(*other)) && other->life && other->life == atomic_load(&peers[index].life);
+	return read_box(&box->version, &box->whoami, other, sizeof(*other)) && other->life &&
+	       other->life == atomic_load(&peers[index].life);
 }
 
 static void send_datagram(unsigned index)
@@ -284,7 +288,7 @@ static void send_datagram(unsigned index)
 		.opcode = IBV_WR_SEND,
 		.sg_list = &sge,
 		.num_sge = 1,
-		.wr.ud = { .ah = ahs[family], .remote_qpn = other.ud_qpn, .remote_qkey = other.qkey },
+		.wr.ud = { .ah = ahs[family], .remote_qpn = other.ud_qpn, .remote_qkey = QKEY },
 	}, *bad;
 
 	memcpy(memory->datagram, &header, sizeof(header));
@@ -349,13 +353,15 @@ static bool connect_qp(unsigned index)
 
 	CHECK_EQUAL(ibv_modify_qp(flow->qp, &attr,
 				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), 0);
+					  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+		    0);
 	attr = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS, .sq_psn = flow->mine.psn, .timeout = 13, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1
 	};
 	CHECK_EQUAL(ibv_modify_qp(flow->qp, &attr,
 				  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					  IBV_QP_MAX_QP_RD_ATOMIC), 0);
+					  IBV_QP_MAX_QP_RD_ATOMIC),
+		    0);
 	COUNT(connections, 1);
 	return true;
 }
@@ -496,7 +502,8 @@ static void look_at_board(void)
 			continue;
 		}
 		(me.host ? follow : lead)(i);
-		if (flow->state == UP && !flow->under_way && (now_ms() - flow->sent_at > send_again_after(me.count) || draw(me.count) < BUSY))
+		if (flow->state == UP && !flow->under_way &&
+		    (now_ms() - flow->sent_at > send_again_after(me.count) || draw(me.count) < BUSY))
 			send_on(i);
 		check_progress(i);
 		content &= flow->heard_in_the_end >= ENOUGH && flow->datagrams_in_the_end;
@@ -510,9 +517,11 @@ static void look_at_board(void)
 static void check_header(const struct header *header, uint32_t bytes, uint32_t qpn, unsigned index)
 {
 	if (header->to_host != me.host || header->to_index != me.index || header->to_life != me.life || header->to_qpn != qpn) {
-		fprintf(stderr, "host %u, process %u in life %u, QPN %#x: got what process %u in life %u of host %u sent to QPN %#x of "
-			"process %u in life %u of host %u\n", me.host + 1, me.index, me.life, qpn, header->from_index,
-			header->from_life, header->from_host + 1, header->to_qpn, header->to_index, header->to_life, header->to_host + 1);
+		fprintf(stderr,
+			"host %u, process %u in life %u, QPN %#x: got what process %u in life %u of host %u sent to QPN %#x of "
+			"process %u in life %u of host %u\n",
+			me.host + 1, me.index, me.life, qpn, header->from_index, header->from_life, header->from_host + 1,
+			header->to_qpn, header->to_index, header->to_life, header->to_host + 1);
 		fault(index, "served by the wrong process");
 	}
 	CHECK_EQUAL(header->from_host, 1 - me.host);
@@ -556,6 +565,12 @@ static void take_datagram(unsigned i, const struct ibv_wc *wc)
 
 	CHECK(wc->byte_len >= GRH + sizeof(header));
 	memcpy(&header, at, sizeof(header));
+	/* Who got its QPN after a death may get what was on its way. */
+	if (header.to_host == me.host && header.to_index < me.count && (header.to_index != me.index || header.to_life != me.life) &&
+	    atomic_load(&me.board->places[me.host][header.to_index].life) != header.to_life) {
+		post_datagram_receive(i);
+		return;
+	}
 	check_header(&header, wc->byte_len - GRH, ud->qp_num, header.from_index % CROWD_MOST);
 	CHECK(!header.attempt && header.from_index < me.count);
 	if (!is_filled(&header, at, sizeof(header), header.length))
@@ -671,8 +686,7 @@ static void make_ud(void)
 		.qp_type = IBV_QPT_UD,
 		.sq_sig_all = 1,
 	};
-	/* The key is this life's: what was for another one stays outside. */
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = draw(1u << 31) };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
 
 	ud = ibv_create_qp(pd, &init);
 	CHECK(ud);
@@ -685,7 +699,6 @@ static void make_ud(void)
 	CHECK_EQUAL(ibv_modify_qp(ud, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 	whoami.life = me.life;
 	whoami.ud_qpn = ud->qp_num;
-	whoami.qkey = attr.qkey;
 	write_box(&my_place->whoami.version, &my_place->whoami.whoami, &whoami, sizeof(whoami));
 }
 
@@ -722,7 +735,8 @@ static void check_numbers(void)
 		struct place *other = &me.board->places[me.host][i];
 		uint32_t life = atomic_load(&other->life), slots = atomic_load(&other->slots);
 
-		if (i != me.index && life && slots == mine && atomic_load(&other->life) == life && atomic_load(&other->slots) == slots)
+		if (i != me.index && life && slots == mine && atomic_load(&other->life) == life &&
+		    atomic_load(&other->slots) == slots)
 			fault(i, "the other, on the same host, has the same QPNs");
 	}
 }

@@ -5,8 +5,8 @@
  * How many damaged packets are taken for good ones. Packets of every opcode and many lengths get a right ICRC, are damaged, each
  * kind of damage TRIALS times for each kind of sender, and are given to the parser, the ICRC and the check of identifications, as
  * port.c does; undamaged ones in between keep the latter up to date. Printed for each: how many the CRC lets through (IPv4: by some
- * identification; 1 in 65,536 is to be expected, IPv6: 1 in 2^32), how many were taken, how many are to be expected to be taken of a
- * thousand million, and how many of the damages the UDP checksum does not see. Fails when more get through than chance lets.
+ * identification; 1 in 65,536 is to be expected, IPv6: 1 in 2^32), how many were taken, how many are to be expected to be taken of
+ * a thousand million, and how many of the damages the UDP checksum does not see. Fails when more get through than chance lets.
  */
 #include <math.h>
 #include <stdio.h>
@@ -254,7 +254,9 @@ static bool is_taken(const struct source *source, struct id_flows *flows, const 
 
 static struct source source_of(enum sender sender)
 {
-	struct source source = { .sender = sender, .path = { .sport = 0xc123, .dport = ROCE_PORT }, .id = (uint16_t)draw(1u << 16) };
+	struct source source = { .sender = sender,
+				 .path = { .sport = 0xc123, .dport = ROCE_PORT },
+				 .id = (uint16_t)draw(1u << 16) };
 
 	if (sender == IPV6) {
 		memcpy(source.path.sgid.raw, "\xfd\x77\0\0\0\0\0\0\0\0\0\0\0\0\0\1", 16);
@@ -321,8 +323,8 @@ static bool run(enum sender sender, const struct damage *damage, uint64_t trials
 	double crc = (double)solved / (double)damaged, miss = (double)unseen / (double)damaged;
 
 	printf("%-22s %-26s %10llu %8llu %8.2f %6llu %10.2f %11.6f %12.2g\n", sender_names[sender], damage->name,
-	       (unsigned long long)damaged, (unsigned long long)solved, crc / one, (unsigned long long)taken, one * part * 1e9, miss,
-	       one * part * 1e9 * miss);
+	       (unsigned long long)damaged, (unsigned long long)solved, crc / one, (unsigned long long)taken, one * part * 1e9,
+	       miss, one * part * 1e9 * miss);
 	fflush(stdout);
 	return !too_many((double)solved, one * (double)damaged) && !too_many((double)taken, one * part * (double)damaged) &&
 	       !too_many((double)refused, 2 * (double)solved);

@@ -3,8 +3,8 @@
  * usage: neighbours MILLISECONDS FAMILY PERMILLE        on each host of `uroce lab 2`; FAMILY 4 or 6
  *
  * Messages of UD and UC from the first host's process to one of the second host, where meanwhile other processes open and close the
- * device, or are killed with it open. Counts what is lost and what comes late: nothing of either while nobody comes and goes, and else
- * no more than so many in a thousand. No more messages are under way than sockets and queues hold, so that these lose none.
+ * device, or are killed with it open. Counts what is lost and what comes late: nothing of either while nobody comes and goes, and
+ * else no more than so many in a thousand. No more messages are under way than sockets and queues hold, so that these lose none.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -85,7 +85,11 @@ static void make_qp(int type)
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq,
 		.recv_cq = cq,
-		.cap = { .max_send_wr = RECEIVES, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = MESSAGE },
+		.cap = { .max_send_wr = RECEIVES,
+			 .max_recv_wr = RECEIVES,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1,
+			 .max_inline_data = MESSAGE },
 		.qp_type = type == UD ? IBV_QPT_UD : IBV_QPT_UC,
 		.sq_sig_all = 1,
 	};
@@ -95,7 +99,8 @@ static void make_qp(int type)
 	CHECK(qps[type]);
 	CHECK_EQUAL(ibv_modify_qp(qps[type], &attr,
 				  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					  (type == UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)), 0);
+					  (type == UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)),
+		    0);
 }
 
 static struct ibv_ah_attr path_to(const union ibv_gid *to)
@@ -114,8 +119,8 @@ static void connect_qp(int type, const struct hello *other)
 		attr.ah_attr = path_to(&other->gid);
 	}
 	CHECK_EQUAL(ibv_modify_qp(qps[type], &attr,
-				  IBV_QP_STATE |
-					  (type == UC ? IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0)), 0);
+				  IBV_QP_STATE | (type == UC ? IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0)),
+		    0);
 	attr.qp_state = IBV_QPS_RTS;
 	CHECK_EQUAL(ibv_modify_qp(qps[type], &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 }
@@ -302,8 +307,8 @@ static bool receive_phase(enum phase phase, uint64_t permille)
 	for (int type = 0; type < TYPES; type++) {
 		uint64_t of_type = (sent[1] + (type == UD)) / TYPES, lost = of_type - tallies[type].arrived;
 
-		printf("%s, %s: %llu sent, %llu lost, %llu late\n", type_names[type], phase_names[phase], (unsigned long long)of_type,
-		       (unsigned long long)lost, (unsigned long long)tallies[type].late);
+		printf("%s, %s: %llu sent, %llu lost, %llu late\n", type_names[type], phase_names[phase],
+		       (unsigned long long)of_type, (unsigned long long)lost, (unsigned long long)tallies[type].late);
 		good &= lost + tallies[type].late <= (phase == NOBODY ? 0 : of_type * permille / 1000);
 		/* UC keeps the order of what it delivers. */
 		good &= type != UC || !tallies[type].late;

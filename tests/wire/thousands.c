@@ -2,9 +2,9 @@
 /*
  * usage: thousands QPS BUSY MILLISECONDS        on each host of `uroce lab 2`
  *
- * Many RC queue pairs between one process of each host. Measures how long it takes to connect them and what memory an idle one needs;
- * some are busy with messages of which every byte is compared; then all are idle, and cost no CPU time, while the program sleeps on its
- * completion channel. In the end each is used once more. What is measured is printed and bounded.
+ * Many RC queue pairs between one process of each host. Measures how long it takes to connect them and what memory an idle one
+ * needs; some are busy with messages of which every byte is compared; then all are idle, and cost no CPU time, while the program sleeps on
+ * its completion channel. In the end each is used once more. What is measured is printed and bounded.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -329,8 +329,8 @@ int main(int argc, char **argv)
 	after = measure();
 	each = (double)(after.private - before.private + after.segment - before.segment) / count;
 	rings = (double)(sizeof(struct nic_swqe) + sizeof(struct nic_rwqe) + 2 * sizeof(struct ibv_sge) + sizeof(uint64_t));
-	printf("%u QPs made and connected in %llu ms; each %.0f bytes (private %.0f, segment %.0f), of this in the rings %.0f\n", count,
-	       (unsigned long long)(made - start), each, (double)(after.private - before.private) / count,
+	printf("%u QPs made and connected in %llu ms; each %.0f bytes (private %.0f, segment %.0f), of this in the rings %.0f\n",
+	       count, (unsigned long long)(made - start), each, (double)(after.private - before.private) / count,
 	       (double)(after.segment - before.segment) / count, rings);
 	CHECK(each - rings <= BOUND_OF_A_QP);
 	for (unsigned i = 0; i < count; i++)

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "nic/crash.h"
+#include "nic/mw.h"
 #include "nic/share.h"
 #include "nic/visit.h"
 #include "nic/vma.h"
@@ -143,12 +144,29 @@ static int revoke(struct nic_mr *mr)
 {
 	struct seg_mr *shared = mr->shared;
 	uint64_t state = atomic_load(&shared->state);
-	uint32_t pid = 0;
+	uint32_t pid = 0, bound;
 
-	atomic_store(&shared->state, state & ~NIC_MR_VALID);
+	/* Nothing is bound to it from here on: binding looks at its state under the same lock. */
+	pthread_mutex_lock(&mr->nic->mw_lock);
+	bound = mw_bound_to(mr->nic, mr->index);
+	if (!bound)
+		atomic_store(&shared->state, state & ~NIC_MR_VALID);
+	pthread_mutex_unlock(&mr->nic->mw_lock);
+	if (bound) {
+		cause_record(nic_causes(mr->nic), &(struct cause){ .code = CAUSE_REGION_HAS_WINDOWS,
+								   .error = EBUSY,
+								   .addr = mr->addr,
+								   .length = mr->length,
+								   .key = mr->rkey,
+								   .count = bound });
+		return EBUSY;
+	}
 	crash_point(MR_INVALID);
 	if (visits_over(mr->nic, NIC_GRACE, &pid)) {
 		crash_point(MR_REVOKED);
+		pthread_mutex_lock(&mr->nic->mw_lock);
+		mw_forget_region(mr->nic, mr->index);
+		pthread_mutex_unlock(&mr->nic->mw_lock);
 		return 0;
 	}
 	atomic_store(&shared->state, state);
@@ -220,7 +238,7 @@ int nic_mr_deregister(struct nic_mr *mr)
 }
 
 enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
-			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
+			 uint64_t length, uint32_t rights, uint32_t pd, uint32_t qpn, struct piece *piece,
 			 struct cause *c)
 {
 	struct seg_mr *mr = mr_of_key(seg, key);
@@ -231,6 +249,8 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 	c->length = length;
 	c->access = rights;
 	c->pd = pd;
+	if (state & NIC_MW)
+		return remote ? mw_check(seg, key, addr, length, rights, pd, qpn, piece, c) : CAUSE_LKEY_IS_RKEY;
 	if ((key >> 1 & MR_TAG_MASK) != state_tag(state) || !state)
 		return remote ? CAUSE_RKEY_UNKNOWN : CAUSE_LKEY_UNKNOWN;
 	c->region_addr = mr->iova;

@@ -14,7 +14,8 @@
 
 static uint32_t key_bits(uint64_t state)
 {
-	return (uint32_t)(state >> MR_TAG_SHIFT & MR_TAG_MASK) << 1 | (state & NIC_MW_KEY_ODD ? 1 : 0);
+	return (uint32_t)(state >> MR_TAG_SHIFT & MR_TAG_MASK) << 1 |
+	       (state & NIC_MW_KEY_ODD ? 1 : 0);
 }
 
 static uint64_t make_state(const struct nic_mw *mw, uint32_t bits, uint64_t flags)
@@ -25,7 +26,8 @@ static uint64_t make_state(const struct nic_mw *mw, uint32_t bits, uint64_t flag
 
 uint32_t mw_key(const struct nic_mw *mw)
 {
-	return (mw->index ^ mw->nic->seg->hdr.key_mask) << MR_KEY_INDEX | key_bits(atomic_load(&mw->shared->state));
+	return (mw->index ^ mw->nic->seg->hdr.key_mask) << MR_KEY_INDEX |
+	       key_bits(atomic_load(&mw->shared->state));
 }
 
 static int refuse(const struct nic_mw *mw, enum cause_code code, int error, uint32_t pid)
@@ -57,7 +59,8 @@ int nic_mw_alloc(struct nic *nic, uint32_t pd, enum ibv_mw_type type, struct nic
 	mw->shared = &nic->seg->mrs[index];
 
 	/* Not a key of the entry's last life. */
-	uint32_t last = (uint32_t)(atomic_load(&mw->shared->state) >> MR_TAG_SHIFT & MR_TAG_MASK) << 1;
+	uint32_t last = (uint32_t)(atomic_load(&mw->shared->state) >> MR_TAG_SHIFT & MR_TAG_MASK)
+			<< 1;
 
 	mw->shared->pd = pd;
 	mw->shared->region = 0;
@@ -118,7 +121,8 @@ int nic_mw_dealloc(struct nic_mw *mw)
 
 uint32_t mw_bound_to(struct nic *nic, uint32_t region)
 {
-	uint32_t used = atomic_load(&nic->mrs.fresh), left = nic->seg->mrs[region].windows, bound = 0;
+	uint32_t used = atomic_load(&nic->mrs.fresh), left = nic->seg->mrs[region].windows,
+		 bound = 0;
 
 	for (uint32_t i = 0; i < used && left; i++) {
 		const struct seg_mr *entry = &nic->seg->mrs[i];
@@ -144,8 +148,9 @@ void mw_forget_region(struct nic *nic, uint32_t region)
 	}
 }
 
-enum cause_code mw_check(struct nic_segment *seg, uint32_t key, uint64_t addr, uint64_t length, uint32_t rights, uint32_t pd,
-			 uint32_t qpn, struct piece *piece, struct cause *c)
+enum cause_code mw_check(struct nic_segment *seg, uint32_t key, uint64_t addr, uint64_t length,
+			 uint32_t rights, uint32_t pd, uint32_t qpn, struct piece *piece,
+			 struct cause *c)
 {
 	const struct seg_mr *mw = mr_of_key(seg, key);
 	uint64_t state = atomic_load_explicit(&mw->state, memory_order_acquire);
@@ -168,11 +173,13 @@ enum cause_code mw_check(struct nic_segment *seg, uint32_t key, uint64_t addr, u
 		return CAUSE_WINDOW_BOUNDS;
 	if ((state & rights) != rights)
 		return CAUSE_WINDOW_ACCESS;
-	*piece = mr_piece(&seg->mrs[(mw->region - 1) & (NIC_MAX_MR - 1)], mw->addr + (addr - mw->iova), length);
+	*piece = mr_piece(&seg->mrs[(mw->region - 1) & (NIC_MAX_MR - 1)],
+			  mw->addr + (addr - mw->iova), length);
 	return CAUSE_NONE;
 }
 
-enum cause_code mw_invalidate(struct nic_segment *seg, uint32_t key, uint32_t qpn, uint32_t pd, struct cause *c)
+enum cause_code mw_invalidate(struct nic_segment *seg, uint32_t key, uint32_t qpn, uint32_t pd,
+			      struct cause *c)
 {
 	struct seg_mr *mw = mr_of_key(seg, key);
 	uint64_t state = atomic_load_explicit(&mw->state, memory_order_acquire);
@@ -205,12 +212,14 @@ static struct nic_mw *find(struct nic *nic, uint32_t key)
 }
 
 /* Whether the region lets a window be bound to it so (specification C10-72 to C10-75). */
-static enum cause_code check_region(const struct nic_qp *qp, const struct nic_swqe *wqe, const struct seg_mr *region, struct cause *c)
+static enum cause_code check_region(const struct nic_qp *qp, const struct nic_swqe *wqe,
+				    const struct seg_mr *region, struct cause *c)
 {
 	uint64_t state = atomic_load(&region->state), tag = state >> MR_TAG_SHIFT & MR_TAG_MASK;
 	uint64_t start = wqe->remote_addr, length = wqe->window_length;
 
-	if (!(state & NIC_MR_VALID) || tag != (wqe->window_lkey >> 1 & MR_TAG_MASK) || wqe->window_lkey & MR_KEY_REMOTE)
+	if (!(state & NIC_MR_VALID) || tag != (wqe->window_lkey >> 1 & MR_TAG_MASK) ||
+	    wqe->window_lkey & MR_KEY_REMOTE)
 		return CAUSE_BIND_REGION;
 	c->region_addr = region->iova;
 	c->region_length = region->length;
@@ -222,14 +231,17 @@ static enum cause_code check_region(const struct nic_qp *qp, const struct nic_sw
 		return CAUSE_BIND_ZERO_BASED;
 	if (!(state & IBV_ACCESS_MW_BIND))
 		return CAUSE_BIND_RIGHT;
-	if (wqe->window_access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(state & IBV_ACCESS_LOCAL_WRITE))
+	if (wqe->window_access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
+	    !(state & IBV_ACCESS_LOCAL_WRITE))
 		return CAUSE_BIND_ACCESS;
-	if (start < region->iova || length > region->length || start - region->iova > region->length - length)
+	if (start < region->iova || length > region->length ||
+	    start - region->iova > region->length - length)
 		return CAUSE_BIND_BOUNDS;
 	return CAUSE_NONE;
 }
 
-static enum cause_code check_bind(const struct nic_qp *qp, const struct nic_swqe *wqe, const struct nic_mw *mw, struct cause *c)
+static enum cause_code check_bind(const struct nic_qp *qp, const struct nic_swqe *wqe,
+				  const struct nic_mw *mw, struct cause *c)
 {
 	bool zero_based = wqe->window_access & IBV_ACCESS_ZERO_BASED;
 
@@ -243,7 +255,9 @@ static enum cause_code check_bind(const struct nic_qp *qp, const struct nic_swqe
 		return CAUSE_BIND_BOUND;
 	if (mw->type == IBV_MW_TYPE_2 && !wqe->window_length)
 		return CAUSE_BIND_EMPTY;
-	return wqe->window_length ? check_region(qp, wqe, mr_of_key(qp->nic->seg, wqe->window_lkey), c) : CAUSE_NONE;
+	return wqe->window_length ?
+		       check_region(qp, wqe, mr_of_key(qp->nic->seg, wqe->window_lkey), c) :
+		       CAUSE_NONE;
 }
 
 static enum cause_code bind(struct nic_qp *qp, const struct nic_swqe *wqe, struct cause *c)
@@ -281,7 +295,10 @@ static enum cause_code bind(struct nic_qp *qp, const struct nic_swqe *wqe, struc
 	}
 	/* Release: who sees it bound sees the fields. */
 	atomic_store_explicit(&shared->state,
-			      make_state(mw, bits, wqe->window_length ? NIC_MW_BOUND | (wqe->window_access & MR_ACCESS_MASK) : 0),
+			      make_state(mw, bits,
+					 wqe->window_length ? NIC_MW_BOUND | (wqe->window_access &
+									      MR_ACCESS_MASK) :
+							      0),
 			      memory_order_release);
 	return CAUSE_NONE;
 }
@@ -298,7 +315,8 @@ static enum cause_code invalidate(struct nic_qp *qp, const struct nic_swqe *wqe,
 	return CAUSE_WINDOW_STOPPED_PEER;
 }
 
-enum transport_outcome mw_execute(struct nic_qp *qp, struct nic_swqe *wqe, struct transport_result *result)
+enum transport_outcome mw_execute(struct nic_qp *qp, struct nic_swqe *wqe,
+				  struct transport_result *result)
 {
 	struct cause c = { 0 };
 	enum cause_code code;

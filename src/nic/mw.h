@@ -33,15 +33,18 @@ uint32_t mw_key(const struct nic_mw *mw);
 
 /* Executes IBV_WR_BIND_MW and IBV_WR_LOCAL_INV: TRANSPORT_DONE, or TRANSPORT_FAILED with IBV_WC_MW_BIND_ERR. QP's lock held. From
  * the end of an invalidation on nobody reaches the memory through the window any more. */
-enum transport_outcome mw_execute(struct nic_qp *qp, struct nic_swqe *wqe, struct transport_result *result);
+enum transport_outcome mw_execute(struct nic_qp *qp, struct nic_swqe *wqe,
+				  struct transport_result *result);
 
 /* mr_check() for the key of a window. */
-enum cause_code mw_check(struct nic_segment *seg, uint32_t key, uint64_t addr, uint64_t length, uint32_t rights, uint32_t pd,
-			 uint32_t qpn, struct piece *piece, struct cause *c);
+enum cause_code mw_check(struct nic_segment *seg, uint32_t key, uint64_t addr, uint64_t length,
+			 uint32_t rights, uint32_t pd, uint32_t qpn, struct piece *piece,
+			 struct cause *c);
 
 /* Invalidates a window for a peer, whose message came to QP qpn of domain pd: CAUSE_NONE, or why that cannot be. Within a visit of
  * the segment. */
-enum cause_code mw_invalidate(struct nic_segment *seg, uint32_t key, uint32_t qpn, uint32_t pd, struct cause *c);
+enum cause_code mw_invalidate(struct nic_segment *seg, uint32_t key, uint32_t qpn, uint32_t pd,
+			      struct cause *c);
 
 /* How many windows are bound to a region. Lock held. */
 uint32_t mw_bound_to(struct nic *nic, uint32_t region);

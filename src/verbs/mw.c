@@ -92,8 +92,8 @@ int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	int error;
 
 	if (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED)
-		return refuse(ctx, EINVAL, CAUSE_BIND_ZERO_BASED, .qpn = qp->qp_num, .wr_id = bind->wr_id,
-			      .access = bind->bind_info.mw_access_flags);
+		return refuse(ctx, EINVAL, CAUSE_BIND_ZERO_BASED, .qpn = qp->qp_num,
+			      .wr_id = bind->wr_id, .access = bind->bind_info.mw_access_flags);
 	error = post_send(qp, &wr, &bad);
 	if (!error)
 		mw->rkey = wr.bind_mw.rkey;

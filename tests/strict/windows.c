@@ -33,16 +33,20 @@ static struct wr local_wr(uint64_t id, enum ibv_wr_opcode op, uint32_t rkey)
 	return (struct wr){ .id = id, .op = op, .flags = IBV_SEND_SIGNALED, .rkey = rkey, .ah = -1 };
 }
 
-static struct wr bind_wr(uint64_t id, const struct region *r, uint64_t addr, uint64_t length, unsigned access, uint32_t rkey)
+static struct wr bind_wr(uint64_t id, const struct region *r, uint64_t addr, uint64_t length,
+			 unsigned access, uint32_t rkey)
 {
 	struct wr wr = local_wr(id, IBV_WR_BIND_MW, rkey);
 
-	wr.bind = (struct bind){ .region = r->slot, .addr = addr, .length = length, .access = access };
+	wr.bind = (struct bind){
+		.region = r->slot, .addr = addr, .length = length, .access = access
+	};
 	return wr;
 }
 
 /* Window 0 of B, bound by QP 0 to LENGTH bytes: its key. */
-static uint32_t bound(struct world *w, enum ibv_mw_type type, const struct region *r, unsigned access)
+static uint32_t bound(struct world *w, enum ibv_mw_type type, const struct region *r,
+		      unsigned access)
 {
 	uint32_t key;
 	struct wr wr;
@@ -54,7 +58,8 @@ static uint32_t bound(struct world *w, enum ibv_mw_type type, const struct regio
 	return ibv_inc_rkey(key);
 }
 
-static struct wr through(struct world *w, uint64_t id, enum ibv_wr_opcode op, uint32_t at, uint32_t length, uint32_t key)
+static struct wr through(struct world *w, uint64_t id, enum ibv_wr_opcode op, uint32_t at,
+			 uint32_t length, uint32_t key)
 {
 	struct wr wr = rdma_wr(id, op, &w->ra, at, length, &w->rb, at);
 
@@ -182,11 +187,15 @@ struct access_case {
 
 static const struct access_case access_cases[] = {
 	{ "a-byte-before", IBV_WR_RDMA_WRITE, START - 1, GOOD, REMOTE, CAUSE_WINDOW_BOUNDS },
-	{ "a-byte-behind", IBV_WR_RDMA_WRITE, START + LENGTH - GOOD + 1, GOOD, REMOTE, CAUSE_WINDOW_BOUNDS },
+	{ "a-byte-behind", IBV_WR_RDMA_WRITE, START + LENGTH - GOOD + 1, GOOD, REMOTE,
+	  CAUSE_WINDOW_BOUNDS },
 	{ "read-behind", IBV_WR_RDMA_READ, START + LENGTH, 1, REMOTE, CAUSE_WINDOW_BOUNDS },
-	{ "write-without-right", IBV_WR_RDMA_WRITE, START, GOOD, REMOTE & ~IBV_ACCESS_REMOTE_WRITE, CAUSE_WINDOW_ACCESS },
-	{ "read-without-right", IBV_WR_RDMA_READ, START, GOOD, REMOTE & ~IBV_ACCESS_REMOTE_READ, CAUSE_WINDOW_ACCESS },
-	{ "atomic-without-right", IBV_WR_ATOMIC_CMP_AND_SWP, START, 8, REMOTE & ~IBV_ACCESS_REMOTE_ATOMIC, CAUSE_WINDOW_ACCESS },
+	{ "write-without-right", IBV_WR_RDMA_WRITE, START, GOOD, REMOTE & ~IBV_ACCESS_REMOTE_WRITE,
+	  CAUSE_WINDOW_ACCESS },
+	{ "read-without-right", IBV_WR_RDMA_READ, START, GOOD, REMOTE & ~IBV_ACCESS_REMOTE_READ,
+	  CAUSE_WINDOW_ACCESS },
+	{ "atomic-without-right", IBV_WR_ATOMIC_CMP_AND_SWP, START, 8,
+	  REMOTE & ~IBV_ACCESS_REMOTE_ATOMIC, CAUSE_WINDOW_ACCESS },
 };
 
 static void run_access(struct world *w, const void *arg)
@@ -196,7 +205,8 @@ static void run_access(struct world *w, const void *arg)
 	uint32_t key;
 
 	make_pair(w, IBV_QPT_RC);
-	key = bound(w, a->access & IBV_ACCESS_REMOTE_ATOMIC ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1, &r, a->access);
+	key = bound(w, a->access & IBV_ACCESS_REMOTE_ATOMIC ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1, &r,
+		    a->access);
 	keeps_out_with(w, 0, through(w, 2, a->op, a->at, a->length, key), a->code);
 }
 
@@ -250,7 +260,8 @@ static void through_another_qp(struct world *w, const void *arg)
 	if (*type == IBV_MW_TYPE_1)
 		lets_in(w, 1, START, key);
 	else
-		keeps_out_with(w, 1, through(w, 2, IBV_WR_RDMA_WRITE, START, GOOD, key), CAUSE_WINDOW_QP);
+		keeps_out_with(w, 1, through(w, 2, IBV_WR_RDMA_WRITE, START, GOOD, key),
+			       CAUSE_WINDOW_QP);
 	lets_in(w, 0, START + 64, key);
 }
 
@@ -314,7 +325,8 @@ static void send_inv(struct world *w, uint32_t key)
 	changes_to(w, w->b, INBOX, GOOD, w->a, FIRST);
 }
 
-static void end_window(struct world *w, enum end end, enum ibv_mw_type type, const struct region *r, uint32_t key)
+static void end_window(struct world *w, enum end end, enum ibv_mw_type type, const struct region *r,
+		       uint32_t key)
 {
 	struct bind nothing = { .region = -1 };
 	struct wr wr[2];
@@ -341,7 +353,8 @@ static void end_window(struct world *w, enum end end, enum ibv_mw_type type, con
 	case BOUND_AGAIN:
 		if (type == IBV_MW_TYPE_2)
 			wr[count++] = local_wr(80, IBV_WR_LOCAL_INV, key);
-		wr[count++] = bind_wr(81, r, addr_of(w->b, START), LENGTH, REMOTE, ibv_inc_rkey(key));
+		wr[count++] =
+			bind_wr(81, r, addr_of(w->b, START), LENGTH, REMOTE, ibv_inc_rkey(key));
 		break;
 	}
 	for (unsigned i = 0; i < count; i++)
@@ -380,11 +393,13 @@ static void run_region_is_busy(struct world *w, const void *arg)
 	c = refused_with(w->b, CAUSE_REGION_HAS_WINDOWS, EBUSY);
 	equal(c.key, r.rkey);
 	equal(c.count, 1);
-	equal(reregister(&r, IBV_REREG_MR_CHANGE_ACCESS, 0, 0, 0, REGION_ACCESS), IBV_REREG_MR_ERR_CMD);
+	equal(reregister(&r, IBV_REREG_MR_CHANGE_ACCESS, 0, 0, 0, REGION_ACCESS),
+	      IBV_REREG_MR_ERR_CMD);
 	refused_with(w->b, CAUSE_REGION_HAS_WINDOWS, EBUSY);
 	lets_in(w, 0, START, key);
 	if (e->end == BOUND_AGAIN) {
-		struct region other = register_at(w->b, 0, addr_of(w->b, BASE), SIZE, REGION_ACCESS);
+		struct region other =
+			register_at(w->b, 0, addr_of(w->b, BASE), SIZE, REGION_ACCESS);
 
 		end_window(w, e->end, e->type, &other, key);
 		lets_in(w, 0, START + 64, ibv_inc_rkey(key));
@@ -405,7 +420,8 @@ static void bound_and_invalidated_for_ever(struct world *w, const void *arg)
 	make_pair(w, IBV_QPT_RC);
 	key = next = bound(w, IBV_MW_TYPE_2, &r, REMOTE);
 	for (unsigned i = 0; i < 40; i++) {
-		struct wr bind = bind_wr(2, &r, addr_of(w->b, START), LENGTH, REMOTE, key + (i & 1));
+		struct wr bind =
+			bind_wr(2, &r, addr_of(w->b, START), LENGTH, REMOTE, key + (i & 1));
 		unsigned changes = w->changes;
 
 		lets_in(w, 0, START, next);
@@ -436,7 +452,8 @@ static void the_qp_goes(struct world *w, const void *arg)
 	if (*type == IBV_MW_TYPE_1)
 		lets_in(w, 1, START, key);
 	else
-		keeps_out_with(w, 1, through(w, 2, IBV_WR_RDMA_WRITE, START, GOOD, key), CAUSE_WINDOW_QP);
+		keeps_out_with(w, 1, through(w, 2, IBV_WR_RDMA_WRITE, START, GOOD, key),
+			       CAUSE_WINDOW_QP);
 	equal(drop_window(w->b, 0), 0);
 	equal(deregister(&r), 0);
 }
@@ -468,7 +485,8 @@ static void read_only_region(struct world *w, struct region *r, struct wr *wr)
 
 static void zero_based_region(struct world *w, struct region *r, struct wr *wr)
 {
-	struct region other = register_at(w->b, 0, addr_of(w->b, BASE), SIZE, REGION_ACCESS | IBV_ACCESS_ZERO_BASED);
+	struct region other = register_at(w->b, 0, addr_of(w->b, BASE), SIZE,
+					  REGION_ACCESS | IBV_ACCESS_ZERO_BASED);
 
 	(void)r;
 	wr->bind.region = other.slot;
@@ -787,8 +805,11 @@ static void one_list(struct world *w, const void *arg)
 
 static void the_verb_binds_type_1(struct world *w, const void *arg)
 {
-	struct region r = bindable(w), other = register_at(w->b, 1, addr_of(w->b, BASE), SIZE, REGION_ACCESS);
-	struct bind bind = { .region = r.slot, .addr = addr_of(w->b, START), .length = LENGTH, .access = REMOTE };
+	struct region r = bindable(w),
+		      other = register_at(w->b, 1, addr_of(w->b, BASE), SIZE, REGION_ACCESS);
+	struct bind bind = {
+		.region = r.slot, .addr = addr_of(w->b, START), .length = LENGTH, .access = REMOTE
+	};
 	uint32_t first, key, again, type_2_key;
 
 	(void)arg;
@@ -833,7 +854,7 @@ static void types_and_domains(struct world *w, const void *arg)
 	equal(drop_pd(w->b, 1), EBUSY);
 }
 
-#define ADD_ALL(cases, run, format)                                        \
+#define ADD_ALL(cases, run, format)                                     \
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(*(cases)); i++) \
 	add_case("windows", run, &(cases)[i], format, (cases)[i].name)
 
@@ -857,8 +878,10 @@ void add_windows(void)
 	add_both(through_another_domain, "through-another-domain");
 	ADD_ALL(end_cases, run_end, "keeps-out-when/%s");
 	ADD_ALL(end_cases, run_region_is_busy, "region-is-busy-until/%s");
-	add_case("windows", bound_and_invalidated_for_ever, &here, "bound-and-invalidated-for-ever");
-	add_case("windows", bound_and_invalidated_for_ever, &by_peer, "bound-and-invalidated-for-ever/by-the-peer");
+	add_case("windows", bound_and_invalidated_for_ever, &here,
+		 "bound-and-invalidated-for-ever");
+	add_case("windows", bound_and_invalidated_for_ever, &by_peer,
+		 "bound-and-invalidated-for-ever/by-the-peer");
 	add_both(the_qp_goes, "the-qp-goes");
 	ADD_ALL(bad_binds, run_bad, "bad-bind/%s");
 	ADD_ALL(bad_keys, run_bad, "bad-key/%s");

@@ -30,7 +30,8 @@ static int set_up(void **state)
 	bench.nic = nic;
 	assert_int_equal(nic_cq_create(nic, 16, NULL, &bench.cq), 0);
 	make_qp(nic, IBV_QPT_RC, &bench.cq, NULL, 4, &bench.qp);
-	assert_int_equal(nic_mr_register(nic, UNIT_PD, (uintptr_t)memory, sizeof(memory), (uintptr_t)memory,
+	assert_int_equal(nic_mr_register(nic, UNIT_PD, (uintptr_t)memory, sizeof(memory),
+					 (uintptr_t)memory,
 					 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND, &bench.mr),
 			 0);
 	assert_int_equal(nic_mw_alloc(nic, UNIT_PD, IBV_MW_TYPE_2, &bench.mw), 0);
@@ -79,8 +80,9 @@ static enum cause_code look(uint32_t key, uint64_t offset, uint64_t length)
 {
 	struct piece piece = { 0 };
 	struct cause c = { 0 };
-	enum cause_code code = mr_check(bench.nic->seg, true, key, (uintptr_t)memory + offset, length, IBV_ACCESS_REMOTE_WRITE,
-					UNIT_PD, bench.qp.qpn, &piece, &c);
+	enum cause_code code = mr_check(bench.nic->seg, true, key, (uintptr_t)memory + offset,
+					length, IBV_ACCESS_REMOTE_WRITE, UNIT_PD, bench.qp.qpn,
+					&piece, &c);
 
 	if (!code)
 		assert_int_equal(piece.addr, (uintptr_t)memory + offset);
@@ -114,7 +116,8 @@ static void the_short_look_leaves_windows_to_the_long_one(void **state)
 	(void)state;
 	assert_int_equal(bind(0, 64, 1), CAUSE_NONE);
 	for (int remote = 0; remote < 2; remote++)
-		assert_false(mr_find(bench.nic->seg, remote, mw_key(&bench.mw), (uintptr_t)memory, 8, 0, UNIT_PD, &piece));
+		assert_false(mr_find(bench.nic->seg, remote, mw_key(&bench.mw), (uintptr_t)memory,
+				     8, 0, UNIT_PD, &piece));
 }
 
 /* A window and a region after it in the same entry, and the other way round, have other keys. */
@@ -204,7 +207,8 @@ static void a_region_counts_the_windows_that_are_bound_to_it(void **state)
 	assert_int_equal(mw_invalidate(bench.nic->seg, key, bench.qp.qpn, UNIT_PD, &c), CAUSE_NONE);
 	assert_int_equal(mw_bound_to(bench.nic, bench.mr.index), 0);
 	assert_int_equal(nic_mr_deregister(&bench.mr), 0);
-	assert_int_equal(nic_mr_register(bench.nic, UNIT_PD, (uintptr_t)memory, sizeof(memory), (uintptr_t)memory,
+	assert_int_equal(nic_mr_register(bench.nic, UNIT_PD, (uintptr_t)memory, sizeof(memory),
+					 (uintptr_t)memory,
 					 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND, &bench.mr),
 			 0);
 	assert_int_equal(bind(0, 64, 2), CAUSE_NONE);
@@ -268,7 +272,8 @@ static void *peer(void *arg)
 
 		if (!visit)
 			continue;
-		if (!mw_invalidate(bench.nic->seg, atomic_load(&current), bench.qp.qpn, UNIT_PD, &c))
+		if (!mw_invalidate(bench.nic->seg, atomic_load(&current), bench.qp.qpn, UNIT_PD,
+				   &c))
 			atomic_fetch_add(&taken_by_peer, 1);
 		visit_leave(visit);
 	}

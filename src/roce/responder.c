@@ -652,9 +652,14 @@ static void take_next(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 {
 	const struct target self = target_self(qp->nic);
 	uint64_t state = atomic_load_explicit(&qp->shared->state, memory_order_relaxed);
-	struct seg_visit *here = visit_enter(qp->nic, qp->nic->seg);
+	bool invalidates = roce_opcode(arrival->packet.opcode)->headers & ROCE_HAS_IETH;
+	struct seg_visit *here;
 	uint32_t packets = 1;
 
+	/* What was asked for through a window before is answered before it goes; if that takes long, the packet counts as lost. */
+	if (invalidates && w->reply_next != w->reply_end && send_replies(qp, w))
+		return;
+	here = visit_enter(qp->nic, qp->nic->seg);
 	if (!here)
 		return;
 	enum taken taken = take_in_order(qp, w, arrival, &packets);

@@ -458,6 +458,27 @@ static void the_qp_goes(struct world *w, const void *arg)
 	equal(deregister(&r), 0);
 }
 
+/* Its number is the same in its next life. */
+static void the_qp_is_reset(struct world *w, const void *arg)
+{
+	const enum ibv_mw_type *type = arg;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct region r = bindable(w);
+	struct side a, b;
+	uint32_t key;
+
+	make_pair(w, IBV_QPT_RC);
+	key = bound(w, *type, &r, REMOTE);
+	equal(modify_qp(w->a, 0, &attr, IBV_QP_STATE), 0);
+	equal(modify_qp(w->b, 0, &attr, IBV_QP_STATE), 0);
+	a = side_default(w->a, 0, IBV_QPT_RC, w->b, 0);
+	b = side_default(w->b, 0, IBV_QPT_RC, w->a, 0);
+	bring_up(&a);
+	bring_up(&b);
+	lets_in(w, 0, START, key);
+	equal(deregister(&r), EBUSY);
+}
+
 /* ---- Binds and invalidations that cannot be ---- */
 
 struct bad_case {
@@ -881,6 +902,7 @@ void add_windows(void)
 	add_case("windows", bound_and_invalidated_for_ever, &by_peer,
 		 "bound-and-invalidated-for-ever/by-the-peer");
 	add_both(the_qp_goes, "the-qp-goes");
+	add_both(the_qp_is_reset, "the-qp-is-reset");
 	ADD_ALL(bad_binds, run_bad, "bad-bind/%s");
 	ADD_ALL(bad_keys, run_bad, "bad-key/%s");
 	ADD_ALL(bad_keys, run_bad_from_peer, "bad-key-from-the-peer/%s");

@@ -26,7 +26,7 @@
 #include "observe/cause.h"
 #include "observe/counters.h"
 
-#define NIC_LAYOUT_VERSION 8
+#define NIC_LAYOUT_VERSION 12
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -267,13 +267,15 @@ struct seg_mr {
 		uint32_t file;	 /* 0: the pages file; else seg_file.file of the one that has it all */
 		uint32_t region; /* window: index + 1 of the region that it lies in; 0: nobody looks at these fields */
 	};
-	uint32_t windows; /* owner only: those whose `region` this is */
+	uint32_t reserved;
 };
 #define NIC_MR_VALID   (1ull << 20)
 #define NIC_MW	       (1ull << 32)
 #define NIC_MW_BOUND   (1ull << 33)
 #define NIC_MW_TYPE_2  (1ull << 34)
 #define NIC_MW_KEY_ODD (1ull << 35)
+/* Of a region, for the owner alone: how many windows' `region` it is. */
+#define NIC_MR_WINDOWS (1ull << 40)
 
 /*
  * A file that regions of the owner lie in (nic/files.h). The owner writes it before a region that names it is valid, and

@@ -143,14 +143,13 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 static int revoke(struct nic_mr *mr)
 {
 	struct seg_mr *shared = mr->shared;
-	uint64_t state = atomic_load(&shared->state);
 	uint32_t pid = 0, bound;
 
 	/* Nothing is bound to it from here on: binding looks at its state under the same lock. */
 	pthread_mutex_lock(&mr->nic->mw_lock);
 	bound = mw_bound_to(mr->nic, mr->index);
 	if (!bound)
-		atomic_store(&shared->state, state & ~NIC_MR_VALID);
+		atomic_fetch_and(&shared->state, ~NIC_MR_VALID);
 	pthread_mutex_unlock(&mr->nic->mw_lock);
 	if (bound) {
 		cause_record(nic_causes(mr->nic), &(struct cause){ .code = CAUSE_REGION_HAS_WINDOWS,
@@ -169,7 +168,7 @@ static int revoke(struct nic_mr *mr)
 		pthread_mutex_unlock(&mr->nic->mw_lock);
 		return 0;
 	}
-	atomic_store(&shared->state, state);
+	atomic_fetch_or(&shared->state, NIC_MR_VALID);
 	cause_record(nic_causes(mr->nic), &(struct cause){ .code = CAUSE_DEREG_STOPPED_PEER,
 							   .error = EBUSY,
 							   .addr = mr->addr,
@@ -198,7 +197,6 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 		changed.access = access;
 
 	int error = check_range(mr->nic, &changed);
-	uint64_t state = atomic_load(&mr->shared->state);
 	struct share_run run;
 
 	if (!error)
@@ -215,7 +213,7 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 	}
 	share_unlock(mr->nic);
 	if (error) {
-		atomic_store(&mr->shared->state, state);
+		atomic_fetch_or(&mr->shared->state, NIC_MR_VALID);
 		return refuse(mr->nic, CAUSE_NO_MEMORY, error, &changed);
 	}
 	return 0;

@@ -74,11 +74,16 @@ int nic_mw_alloc(struct nic *nic, uint32_t pd, enum ibv_mw_type type, struct nic
 	return 0;
 }
 
+static uint32_t windows_of(struct nic *nic, uint32_t region)
+{
+	return (uint32_t)(atomic_load(&nic->seg->mrs[region].state) / NIC_MR_WINDOWS);
+}
+
 /* The region of a window that nobody looks at any more. */
 static void leave_region(struct nic *nic, struct seg_mr *shared)
 {
 	if (shared->region)
-		nic->seg->mrs[shared->region - 1].windows--;
+		atomic_fetch_sub(&nic->seg->mrs[shared->region - 1].state, NIC_MR_WINDOWS);
 	shared->region = 0;
 }
 
@@ -121,8 +126,7 @@ int nic_mw_dealloc(struct nic_mw *mw)
 
 uint32_t mw_bound_to(struct nic *nic, uint32_t region)
 {
-	uint32_t used = atomic_load(&nic->mrs.fresh), left = nic->seg->mrs[region].windows,
-		 bound = 0;
+	uint32_t used = atomic_load(&nic->mrs.fresh), left = windows_of(nic, region), bound = 0;
 
 	for (uint32_t i = 0; i < used && left; i++) {
 		const struct seg_mr *entry = &nic->seg->mrs[i];
@@ -140,7 +144,7 @@ void mw_forget_region(struct nic *nic, uint32_t region)
 {
 	uint32_t used = atomic_load(&nic->mrs.fresh);
 
-	for (uint32_t i = 0; i < used && nic->seg->mrs[region].windows; i++) {
+	for (uint32_t i = 0; i < used && windows_of(nic, region); i++) {
 		struct seg_mr *entry = &nic->seg->mrs[i];
 
 		if (atomic_load(&entry->state) & NIC_MW && entry->region == region + 1)
@@ -291,7 +295,7 @@ static enum cause_code bind(struct nic_qp *qp, const struct nic_swqe *wqe, struc
 		shared->length = wqe->window_length;
 		shared->qpn = qp->qpn;
 		shared->region = (uint32_t)(region - nic->seg->mrs) + 1;
-		region->windows++;
+		atomic_fetch_add(&region->state, NIC_MR_WINDOWS);
 	}
 	/* Release: who sees it bound sees the fields. */
 	atomic_store_explicit(&shared->state,

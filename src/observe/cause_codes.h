@@ -122,12 +122,12 @@ CAUSE(REG_IOVA, 146, "iova and address are not at the same place within a page")
 CAUSE(DEVICE_OPEN, 150, "the device could not be opened")
 
 /* Memory windows: accesses through them */
-CAUSE(WINDOW_UNBOUND, 180, "the rkey names a memory window that is not bound, or not any more")
-CAUSE(WINDOW_OTHER_KEY, 181, "the rkey is not the one that the memory window got when it was last bound")
-CAUSE(WINDOW_PD, 182, "the memory window belongs to another protection domain than the remote queue pair")
-CAUSE(WINDOW_QP, 183, "the memory window is of type 2, and was bound by another queue pair")
-CAUSE(WINDOW_BOUNDS, 184, "the remote address range reaches outside the memory window")
-CAUSE(WINDOW_ACCESS, 185, "the memory window does not grant this access")
+CAUSE(WINDOW_UNBOUND, 202, "the rkey names a memory window that is not bound, or not any more")
+CAUSE(WINDOW_OTHER_KEY, 203, "the rkey is not the one that the memory window got when it was last bound")
+CAUSE(WINDOW_PD, 204, "the memory window belongs to another protection domain than the remote queue pair")
+CAUSE(WINDOW_QP, 205, "the memory window is of type 2, and was bound by another queue pair")
+CAUSE(WINDOW_BOUNDS, 206, "the remote address range reaches outside the memory window")
+CAUSE(WINDOW_ACCESS, 207, "the memory window does not grant this access")
 
 /* … binding them */
 CAUSE(BIND_WINDOW, 186, "the memory window to be bound was deallocated")

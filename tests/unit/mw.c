@@ -248,7 +248,7 @@ static void nobody_is_inside_when_an_invalidation_is_done(void **state)
 	(void)state;
 	atomic_store(&stop, false);
 	assert_int_equal(pthread_create(&thread, NULL, visitor, NULL), 0);
-	for (uint32_t i = 0; i < TIMES(300) || (atomic_load(&seen) < 10 && i < 1000000); i++) {
+	for (uint32_t i = 0; i < TIMES(100) || (atomic_load(&seen) < 10 && i < 1000000); i++) {
 		assert_int_equal(bind(0, 64, i), CAUSE_NONE);
 		atomic_store(&current, mw_key(&bench.mw));
 		if (i % 64 == 0)
@@ -288,7 +288,7 @@ static void of_two_who_invalidate_one_does(void **state)
 	(void)state;
 	atomic_store(&stop, false);
 	assert_int_equal(pthread_create(&thread, NULL, peer, NULL), 0);
-	for (; rounds < TIMES(500); rounds++) {
+	for (; rounds < TIMES(150); rounds++) {
 		enum cause_code code;
 
 		assert_int_equal(bind(0, 64, (uint32_t)rounds), CAUSE_NONE);

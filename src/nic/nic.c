@@ -166,6 +166,7 @@ static struct nic *make(const char **why, int *error)
 	pthread_mutex_init(&nic->visitors_lock, NULL);
 	pthread_mutex_init(&nic->assist_lock, NULL);
 	pthread_mutex_init(&nic->atomic_lock, NULL);
+	pthread_mutex_init(&nic->mw_lock, NULL);
 	pthread_mutex_init(&nic->lock, NULL);
 	list_init(&nic->visitors);
 	list_init(&nic->deferred);

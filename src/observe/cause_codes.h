@@ -143,3 +143,31 @@ CAUSE(CM_OTHER_USER, 177, "a message of another user's process was ignored (valu
 CAUSE(CM_MALFORMED, 178, "a message of the connection manager that is none, or of a kind that is not supported, was ignored (value)")
 CAUSE(CM_GROUP, 179, "the multicast group could not be joined")
 CAUSE(CM_INHERITED, 180, "a process that died left a connection to another host: its end was told there")
+
+/* Memory windows: accesses through them */
+CAUSE(WINDOW_UNBOUND, 202, "the rkey names a memory window that is not bound, or not any more")
+CAUSE(WINDOW_OTHER_KEY, 203, "the rkey is not the one that the memory window got when it was last bound")
+CAUSE(WINDOW_PD, 204, "the memory window belongs to another protection domain than the remote queue pair")
+CAUSE(WINDOW_QP, 205, "the memory window is of type 2, and was bound by another queue pair")
+CAUSE(WINDOW_BOUNDS, 206, "the remote address range reaches outside the memory window")
+CAUSE(WINDOW_ACCESS, 207, "the memory window does not grant this access")
+
+/* … binding them */
+CAUSE(BIND_WINDOW, 186, "the memory window to be bound was deallocated")
+CAUSE(BIND_REGION, 187, "the lkey of the region to bind a memory window to names none")
+CAUSE(BIND_PD, 188, "memory window, region and queue pair belong to different protection domains")
+CAUSE(BIND_ZERO_BASED, 189, "a memory window of type 1 cannot be zero-based, and none can be bound to a zero-based region")
+CAUSE(BIND_RIGHT, 190, "the region was registered without IBV_ACCESS_MW_BIND")
+CAUSE(BIND_ACCESS, 191, "a memory window for remote writes or atomics needs a region with IBV_ACCESS_LOCAL_WRITE")
+CAUSE(BIND_BOUNDS, 192, "the memory window would reach outside its region")
+CAUSE(BIND_BOUND, 193, "the memory window is of type 2, and bound: invalidate it first")
+CAUSE(BIND_EMPTY, 194, "a memory window of type 2 cannot be bound to nothing: invalidate it")
+
+/* … invalidating them */
+CAUSE(INVALIDATE_KEY, 195, "the key to be invalidated is not that of a memory window")
+CAUSE(INVALIDATE_TYPE, 196, "the key to be invalidated is that of a memory window of type 1: bind it to nothing")
+CAUSE(INVALIDATE_UNBOUND, 197, "the memory window to be invalidated is not bound")
+CAUSE(INVALIDATE_QP, 198, "the memory window to be invalidated was bound by another queue pair")
+CAUSE(WINDOW_STOPPED_PEER, 199, "a stopped process is in the middle of an access through this memory window")
+CAUSE(POST_BIND, 200, "a bind without a memory window, of bytes without a region, or with access flags that a window cannot have")
+CAUSE(REGION_HAS_WINDOWS, 201, "memory windows are bound to the region: unbind, invalidate or deallocate them first")

@@ -184,6 +184,7 @@ int main(int argc, char **argv)
 	add_completion();
 	add_memory();
 	add_order();
+	add_windows();
 	if (options.without_cma)
 		refuse_cma();
 	if (!options.list)

@@ -20,7 +20,7 @@ demo:
 	@scripts/need build run
 	@echo "== build"
 	@$(MAKE) --no-print-directory configure
-	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs uroce
+	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs rdmacm uroce
 	@echo "== demo"
 	@scripts/demo $(BUILD)
 
@@ -82,7 +82,7 @@ bench:
 	@scripts/need build run bench
 	@echo "== build"
 	@$(MAKE) --no-print-directory configure
-	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs uroce
+	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs rdmacm uroce
 	@echo "== benchmark"
 	@bench/run $(BENCH_FLAGS) $(BUILD)
 

@@ -167,6 +167,7 @@ static bool has_posted(const struct walk *w)
 static enum transport_outcome not_ready(struct walk *w)
 {
 	uint64_t now = nic_now();
+	struct nic_segment *seg = w->ts->peer->visitor.seg;
 
 	if (w->qp->type == IBV_QPT_RC) {
 		if (!w->ts->paced_since && has_posted(w)) {
@@ -176,14 +177,14 @@ static enum transport_outcome not_ready(struct walk *w)
 		w->result->timer = rnr_timer(
 			atomic_load_explicit(&w->target_qp->min_rnr_timer, memory_order_relaxed));
 		w->result->due = now + w->result->timer;
+		responder_count_empty(seg, w->target_qp);
 		return TRANSPORT_RNR;
 	}
-	if (!has_posted(w))
-		return walk_dropped(w, CAUSE_DROP_NO_RECEIVE);
-	if (!w->ts->paced_since)
+	if (has_posted(w) && !w->ts->paced_since)
 		w->ts->paced_since = now;
-	if (now - w->ts->paced_since < PACE_LIMIT)
+	if (has_posted(w) && now - w->ts->paced_since < PACE_LIMIT)
 		return walk_wait(w, now + PACE_STEP);
+	responder_count_empty(seg, w->target_qp);
 	return walk_dropped(w, CAUSE_DROP_NO_RECEIVE);
 }
 

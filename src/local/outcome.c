@@ -137,6 +137,10 @@ enum transport_outcome walk_delivered(struct walk *w)
 
 	qp->sq_psn = (uint32_t)(psn + packets) & 0xffffff;
 	responder_established(target, w->target_qp, w->target_state, psn, qp->sq_psn);
+	if (qp->type != IBV_QPT_UD)
+		responder_count(w->target_qp, opcode, w->wqe->length);
+	else if (w->ts->taken) /* what a taker has just written to */
+		counter_add(&w->ts->receive.rq->datagram_bytes, w->wqe->length);
 	if (w->ts->taken) {
 		struct nic_cqe cqe = {
 			.status = IBV_WC_SUCCESS,

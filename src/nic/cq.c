@@ -213,6 +213,8 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 	atomic_store(&cq->shared->arm, NIC_ARM_NONE);
 	atomic_store(&cq->shared->error, 0);
 	atomic_store(&cq->shared->overflows, 0);
+	atomic_store(&cq->shared->high, 0);
+	atomic_store(&cq->shared->earlier, 0);
 	atomic_store(&cq->shared->timestamps, 0);
 	atomic_store(&cq->shared->ring, ring);
 	atomic_store_explicit(&nic->cqs.objects[cq->index], cq, memory_order_release);
@@ -316,11 +318,11 @@ static void give_back(const struct found *found)
 		return;
 	}
 	/* All up to this WQE come back: those before it without a completion were unsignaled. */
-	uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_relaxed);
-	uint64_t mask = (1ull << qp->sq_log2) - 1;
+	_Atomic uint32_t *shared = &qp->shared->sent.head;
+	uint32_t head = atomic_load_explicit(shared, memory_order_relaxed);
+	uint32_t mask = (1u << qp->sq_log2) - 1;
 
-	atomic_store_explicit(&qp->sq_head, head + ((found->slot - head) & mask) + 1,
-			      memory_order_release);
+	atomic_store_explicit(shared, head + ((found->slot - head) & mask) + 1, memory_order_release);
 }
 
 static void advance(struct nic_cq *cq)
@@ -365,6 +367,26 @@ static inline bool find_oldest(struct nic_cq *cq, struct found *found)
 	}
 }
 
+/* Before completions are taken, which is when there are most: whether more than ever are waiting. Ring lock held. */
+static inline void note_fill(struct nic_cq *cq)
+{
+	const struct seg_cq_ring *ring = cq->ring;
+	uint32_t high = cq->high;
+
+	while (high < ring->mask) {
+		uint64_t position = cq->head + high, free = free_word(ring, position);
+		uint64_t word = atomic_load_explicit(&ring->entries[position & ring->mask].word, memory_order_relaxed);
+
+		if (word == free || !is_of_lap(word, free) || word == (free | EMPTY_MOVED))
+			break;
+		high++;
+	}
+	if (high == cq->high)
+		return;
+	cq->high = high;
+	atomic_store_explicit(&cq->shared->high, high, memory_order_relaxed);
+}
+
 /* Ends with a completion that was read. Ring lock held, since it was found: who destroys a queue takes
  * its completions away under it, before it frees what they refer to. */
 static void consume(struct nic_cq *cq, const struct found *found)
@@ -380,7 +402,9 @@ bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
 
 	nic_lock(&cq->ring_lock);
 	any = find_oldest(cq, &found);
+	cq->polls++;
 	if (any) {
+		note_fill(cq);
 		*cqe = *found.cqe;
 		consume(cq, &found);
 	}
@@ -400,8 +424,12 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 again:
 	nic_cq_begin(cq);
 	nic_lock(&cq->ring_lock);
+	cq->polls++;
 	for (; got < n && find_oldest(cq, &found); got++) {
 		const struct nic_cqe *cqe = found.cqe;
+
+		if (!got)
+			note_fill(cq);
 
 		wc[got] = (struct ibv_wc){
 			.wr_id = cqe->wr_id,
@@ -563,8 +591,8 @@ static void count_word(struct seg_cq_entry *entry, uint64_t word, void *arg)
 	*(uint32_t *)arg += word_kind(word) != NIC_REF_EMPTY;
 }
 
-/* Ends the current ring with MOVED. One word is always free there: see ring_publish(). */
-static void seal(struct seg_cq_ring *ring)
+/* Ends the current ring with MOVED; returns its position. One word is always free there: see ring_publish(). */
+static uint64_t seal(struct seg_cq_ring *ring)
 {
 	for (;;) {
 		uint64_t tail = atomic_load(&ring->tail);
@@ -572,7 +600,7 @@ static void seal(struct seg_cq_ring *ring)
 
 		if (atomic_compare_exchange_strong(&ring_entry(ring, tail)->word, &free,
 						   free | EMPTY_MOVED))
-			return;
+			return tail;
 		help_tail(ring, tail);
 	}
 }
@@ -605,7 +633,7 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 
 		atomic_store(&current->next, offset);
 		crash_point(CQ_NEXT);
-		seal(current);
+		atomic_fetch_add(&cq->shared->earlier, seal(current));
 		crash_point(CQ_SEALED);
 		atomic_store(&cq->shared->ring, offset);
 		cq->capacity = capacity;

@@ -26,7 +26,7 @@
 #include "observe/cause.h"
 #include "observe/counters.h"
 
-#define NIC_LAYOUT_VERSION 7
+#define NIC_LAYOUT_VERSION 11
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -47,6 +47,7 @@
 #define NIC_VISITS	   128
 #define NIC_FILES	   64
 #define NIC_CAUSES	   4096
+#define NIC_DEVICES_BYTES  128
 #define NIC_CACHE_LINE	   64
 
 #define nic_aligned __attribute__((aligned(NIC_CACHE_LINE)))
@@ -105,6 +106,7 @@ struct seg_rq {
 	uint64_t slots;		   /* owner, at creation: offset of the WQEs */
 	uint32_t stride;	   /* bytes from WQE to WQE */
 	uint32_t max_sge;
+	uint32_t max_wr;
 	uint16_t log2;
 	uint16_t one_taker; /* of a connected QP: one initiator takes, and slots come back in order */
 	/* SRQ: owner arms it; the initiator that falls below it turns it into NIC_LIMIT_FIRED by
@@ -113,8 +115,11 @@ struct seg_rq {
 	_Atomic uint32_t limit;
 	/* Initiators: next position to take; advanced by anyone past TAKEN words. */
 	nic_aligned _Atomic uint64_t head;
+	_Atomic uint64_t datagram_bytes; /* initiators, by adds: received by UD QPs, without headers */
+	_Atomic uint32_t out_of_buffer;	 /* initiators, by adds: messages that found nothing posted */
 	/* Owner: next position to post; release after the FIFO word. */
 	nic_aligned _Atomic uint64_t tail;
+	_Atomic uint32_t high; /* the same: most that were posted and not yet polled */
 };
 
 #define NIC_LIMIT_FIRED (1u << 31)
@@ -139,11 +144,32 @@ static inline uint32_t nic_qp_life(uint64_t state)
 	return state >> 32;
 }
 
-/* What a QP has executed. Written by the owner under the QP's lock (relaxed), read by anyone. */
+/* The send queue as it may be seen, and what was executed. Written by the owner under the QP's lock, `head` by its threads that
+ * poll (release: its posters read it); read by anyone. Positions are modulo 2^32: head <= executed <= posted. */
 struct seg_sent {
 	_Atomic uint64_t sends, writes, reads, atomics;
 	_Atomic uint64_t bytes;
-	_Atomic uint64_t mapped; /* copies between mapped pages */
+	_Atomic uint64_t mapped;   /* copies between mapped pages */
+	_Atomic uint32_t head;	   /* the oldest that was not given back */
+	_Atomic uint32_t executed; /* behind the last that was completed */
+	_Atomic uint32_t posted;   /* behind the last that was posted */
+	_Atomic uint32_t high;	   /* most between head and posted */
+};
+
+/* What arrived from the peer of a connected QP. Written by the one initiator that is connected, or the owner for the wire. Of
+ * datagrams the RQ tells: seg_rq.head, seg_rq.datagram_bytes. */
+struct seg_received {
+	_Atomic uint64_t sends, writes, reads, atomics;
+	_Atomic uint64_t bytes;
+};
+
+/* What happens seldom, modulo 2^32 (the device's counters of these names are not). By adds; read by anyone. */
+struct seg_qp_events {
+	/* Owner */
+	_Atomic uint32_t rnr_nak_retry_err, retry_rnr_exceeded_err, local_ack_timeout_err, retry_exceeded_err;
+	_Atomic uint32_t packet_seq_err, req_cqe_error, req_cqe_flush_error;
+	/* Owner or initiators */
+	_Atomic uint32_t resp_cqe_error;
 };
 
 struct seg_qp {
@@ -162,11 +188,17 @@ struct seg_qp {
 	_Atomic uint32_t min_rnr_timer; /* code, specification table 45 */
 	_Atomic uint64_t
 		peer_instance; /* the life of the process that owns dest_qpn; 0 while unknown */
+	uint32_t send_cq;      /* this and the next: for who looks from outside */
+	uint32_t max_send_wr;
 	/* Responder state, written by the one initiator that is connected: a line of its own, since
 	 * the owner looks at its state whenever it posts. */
 	nic_aligned _Atomic uint32_t epsn;
+	_Atomic uint32_t out_of_sequence, duplicate_request; /* the wire's owner; modulo 2^32 */
+	struct seg_received received;
 	_Atomic uint64_t drops; /* UC and UD messages dropped, by any initiator */
-	union ibv_gid sgid, dgid;
+	/* Owner, with dest_qpn; not looked at on the way that most messages go. */
+	nic_aligned union ibv_gid sgid, dgid;
+	struct seg_qp_events events;
 	nic_aligned struct seg_sent sent;
 	struct seg_rq rq;
 };
@@ -217,7 +249,9 @@ struct seg_cq {
 		arm; /* owner arms; initiators turn armed into FIRED by CAS; owner takes FIRED */
 	_Atomic uint32_t error;	     /* initiators or owner: 1 after an overflow */
 	_Atomic uint32_t timestamps; /* owner, at creation: completions carry one */
+	_Atomic uint32_t high;	     /* owner, when it polls and finds more than ever: most completions that waited */
 	_Atomic uint64_t overflows;  /* completions lost, by anyone */
+	_Atomic uint64_t earlier;    /* owner, at a resize: completions that the rings before this one have brought */
 };
 
 /* Why not all of a region is mapped. */
@@ -256,7 +290,7 @@ struct seg_mr {
 	 * the owner ends that before fork by storing 0 to mapped_end while the region stays valid. */
 	_Atomic uint64_t mapped_start, mapped_end;
 	uint32_t file; /* 0: the pages file; else seg_file.file of the one that has it all */
-	uint32_t reserved;
+	_Atomic uint32_t refused; /* by anyone: accesses with its key that were not right */
 };
 #define NIC_MR_VALID (1ull << 20)
 
@@ -294,6 +328,26 @@ struct seg_attention {
 	_Atomic uint64_t leaf[1024];
 };
 
+/*
+ * What is to be said for the owner if it is killed: a connection of src/cm to another host, which would not hear of it. The owner
+ * writes it; of the processes that are attached and outlive it, the one that turns `state` from 1 into 2 by CAS sends the DREQ.
+ */
+struct seg_will {
+	_Atomic uint32_t state; /* owner: 1 when the rest is there (release), 0 when the connection is over */
+	uint32_t local_id, remote_id, remote_qpn;
+	union ibv_gid sgid, dgid;
+	uint8_t traffic_class, hop_limit;
+	uint16_t port; /* UDP */
+	uint32_t reserved;
+};
+
+#define NIC_WILLS 255
+
+struct seg_wills {
+	nic_aligned _Atomic uint64_t next; /* owner: offset of more of them, or 0; after they are zero */
+	struct seg_will will[NIC_WILLS];
+};
+
 struct seg_header {
 	uint64_t magic;
 	uint32_t version;
@@ -308,7 +362,13 @@ struct seg_header {
 	uint32_t membarrier; /* the owner's membarrier(2) reaches others, and theirs the owner: see nic/visit.h */
 	_Atomic uint32_t slot_count;
 	_Atomic uint32_t slots[NIC_OWN_SLOTS];
+	_Atomic uint64_t wills; /* owner: offset of the first struct seg_wills, or 0 */
 	char comm[16];
+	/* For who may read the owner's memory (uroce top): the tables of its private struct nic_qp and nic_cq, by index, and the
+	 * sizes of what they hold, which tell another build from ours. */
+	uint64_t qps_va, cqs_va;
+	uint32_t qp_bytes, cq_bytes, swqe_bytes;
+	char devices[NIC_DEVICES_BYTES]; /* names of those that were ever opened, with '+' between; for people */
 };
 
 struct nic_segment {

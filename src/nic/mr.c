@@ -91,6 +91,8 @@ static void publish(struct nic_mr *mr, bool new_keys, const struct share_run *ru
 	shared->pd = mr->pd;
 	shared->unmapped = run->why;
 	shared->file = run->file;
+	if (new_keys)
+		atomic_store_explicit(&shared->refused, 0, memory_order_relaxed);
 	atomic_store_explicit(&shared->mapped_start, run->start, memory_order_relaxed);
 	atomic_store_explicit(&shared->mapped_end, run->end, memory_order_relaxed);
 	set_keys(mr, tag);
@@ -219,11 +221,9 @@ int nic_mr_deregister(struct nic_mr *mr)
 	return 0;
 }
 
-enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
-			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
-			 struct cause *c)
+static enum cause_code check(struct seg_mr *mr, bool remote, uint32_t key, uint64_t addr, uint64_t length, uint32_t rights,
+			     uint32_t pd, struct piece *piece, struct cause *c)
 {
-	struct seg_mr *mr = mr_of_key(seg, key);
 	uint64_t state = atomic_load_explicit(&mr->state, memory_order_acquire);
 
 	c->key = key;
@@ -249,4 +249,17 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 		return remote ? CAUSE_RKEY_ACCESS : CAUSE_LKEY_ACCESS;
 	*piece = mr_piece(mr, addr, length);
 	return CAUSE_NONE;
+}
+
+enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
+			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
+			 struct cause *c)
+{
+	struct seg_mr *mr = mr_of_key(seg, key);
+	enum cause_code code = check(mr, remote, key, addr, length, rights, pd, piece, c);
+
+	/* Not one that the key does not, or no longer, name. */
+	if (code && c->region_length && code != CAUSE_RKEY_DEREGISTERED && code != CAUSE_LKEY_DEREGISTERED)
+		atomic_fetch_add_explicit(&mr->refused, 1, memory_order_relaxed);
+	return code;
 }

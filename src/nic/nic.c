@@ -15,11 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "local/attach.h"
 #include "nic/addresses.h"
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
+#include "nic/qp.h"
 #include "nic/share.h"
 #include "nic/transport.h"
 #include "nic/visit.h"
@@ -63,6 +65,7 @@ static void before_fork(void)
 {
 	pthread_mutex_lock(&the_lock);
 	if (the_nic) {
+		cm_before_fork(the_nic);
 		share_before_fork(the_nic);
 		attach_lock(the_nic);
 	}
@@ -73,6 +76,7 @@ static void after_fork_in_parent(void)
 	if (the_nic) {
 		attach_unlock(the_nic);
 		share_after_fork_in_parent(the_nic);
+		cm_after_fork_in_parent(the_nic);
 	}
 	pthread_mutex_unlock(&the_lock);
 }
@@ -85,6 +89,7 @@ static void after_fork_in_child(void)
 	if (the_nic) {
 		atomic_store(&the_nic->orphan, true);
 		share_after_fork_in_child(the_nic);
+		cm_stop(the_nic);
 		wire_stop(the_nic);
 		addresses_stop(the_nic);
 		attach_stop(the_nic);
@@ -121,6 +126,11 @@ static void introduce(struct nic *nic, uint64_t size)
 	hdr->key_mask = random[1] & (NIC_MAX_MR - 1);
 	hdr->wire_only = transport_is_wire_only();
 	hdr->membarrier = visit_start();
+	hdr->qps_va = (uintptr_t)nic->qps.objects;
+	hdr->cqs_va = (uintptr_t)nic->cqs.objects;
+	hdr->qp_bytes = sizeof(struct nic_qp);
+	hdr->cq_bytes = sizeof(struct nic_cq);
+	hdr->swqe_bytes = sizeof(struct nic_swqe);
 	prctl(PR_GET_NAME, hdr->comm);
 }
 
@@ -186,6 +196,8 @@ static struct nic *make(const char **why, int *error)
 	*error = addresses_start(nic);
 	if (!*error)
 		*error = wire_start(nic);
+	if (!*error)
+		*error = cm_start(nic);
 	if (*error)
 		goto no_attach;
 	*why = "no slot (abstract unix sockets)";
@@ -201,6 +213,7 @@ static struct nic *make(const char **why, int *error)
 no_helper:
 	attach_stop(nic);
 no_attach:
+	cm_stop(nic);
 	wire_stop(nic);
 	addresses_stop(nic);
 	share_stop(nic);
@@ -237,6 +250,27 @@ struct nic *nic_open(const char **why)
 	return nic;
 }
 
+void nic_name_device(struct nic *nic, const char *name)
+{
+	char *devices = nic->seg->hdr.devices;
+	size_t more = strlen(name), length;
+
+	pthread_mutex_lock(&the_lock);
+	length = strlen(devices);
+	for (const char *at = devices; *at; at += strcspn(at, "+"), at += *at == '+') {
+		if (strcspn(at, "+") == more && !strncmp(at, name, more))
+			goto end;
+	}
+	if (length + 1 + more >= NIC_DEVICES_BYTES)
+		goto end;
+	/* Who reads meanwhile sees a string that ends too early, at worst. */
+	memcpy(devices + length + !!length, name, more);
+	if (length)
+		devices[length] = '+';
+end:
+	pthread_mutex_unlock(&the_lock);
+}
+
 void nic_close(struct nic *nic)
 {
 	pthread_mutex_lock(&the_lock);
@@ -249,6 +283,7 @@ void nic_close(struct nic *nic)
 		pthread_mutex_unlock(&the_lock);
 		return;
 	}
+	cm_stop(nic);
 	share_stop(nic);
 	wire_stop(nic);
 	addresses_stop(nic);

@@ -25,6 +25,7 @@ struct attach;
 struct share;
 struct wire;
 struct addresses;
+struct cm;
 
 struct nic {
 	struct nic_segment *seg;
@@ -62,6 +63,7 @@ struct nic {
 	struct share *share;   /* nic/share.h; NULL: memory stays private */
 	struct wire *wire;     /* src/roce: UDP sockets */
 	struct addresses *addresses; /* nic/addresses.h */
+	struct cm *cm;	       /* src/cm: connections by address */
 };
 
 /* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with
@@ -69,6 +71,9 @@ struct nic {
  * without. */
 struct nic *nic_open(const char **why);
 void nic_close(struct nic *nic);
+
+/* Who looks at the process from outside will see it by this device's name too; one that finds no room is not named. */
+void nic_name_device(struct nic *nic, const char *name);
 
 /* True in a forked child for a NIC that the parent opened. */
 static inline bool nic_is_orphan(const struct nic *nic)

@@ -15,6 +15,7 @@
 #include "nic/attention.h"
 #include "nic/crash.h"
 #include "nic/requester.h"
+#include "nic/responder.h"
 #include "nic/visit.h"
 
 static const char type_code[] = { [IBV_QPT_RC] = 1, [IBV_QPT_UC] = 2, [IBV_QPT_UD] = 3 };
@@ -106,7 +107,13 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->shared->pd = qp->pd;
 	qp->shared->recv_cq = qp->recv_cq->index;
 	qp->shared->srq = qp->srq ? (int32_t)qp->srq->index : -1;
+	qp->shared->send_cq = qp->send_cq->index;
+	qp->shared->max_send_wr = qp->cap.max_send_wr;
+	atomic_store(&qp->shared->out_of_sequence, 0);
+	atomic_store(&qp->shared->duplicate_request, 0);
 	atomic_store(&qp->shared->drops, 0);
+	memset(&qp->shared->received, 0, sizeof(qp->shared->received));
+	memset(&qp->shared->events, 0, sizeof(qp->shared->events));
 	memset(&qp->shared->sent, 0, sizeof(qp->shared->sent));
 	atomic_fetch_add(&qp->send_cq->users, 1);
 	atomic_fetch_add(&qp->recv_cq->users, 1);
@@ -148,7 +155,9 @@ static void forget_work(struct nic_qp *qp)
 		nic_cq_forget(qp->recv_cq, NIC_REF_SRQ, qp->srq->index, qp->qpn);
 	else
 		nic_cq_forget(qp->recv_cq, NIC_REF_RQ, qp->index, qp->qpn);
-	atomic_store(&qp->sq_head, 0);
+	atomic_store(&qp->shared->sent.head, 0);
+	atomic_store(&qp->shared->sent.executed, 0);
+	atomic_store(&qp->shared->sent.posted, 0);
 	qp->sq_exec = qp->sq_tail = 0;
 	qp->started = qp->flush_receives = false;
 	qp->finish_at = qp->due = 0;
@@ -181,13 +190,20 @@ static void fold_counters(struct nic_qp *qp)
 {
 	struct device_counters *device = &qp->nic->seg->counters;
 	const struct seg_sent *sent = &qp->shared->sent;
+	const struct seg_received *received = &qp->shared->received;
+	const struct seg_rq *rq = &qp->shared->rq;
 
 	counter_add(&device->rdma_sends, atomic_load(&sent->sends));
 	counter_add(&device->rdma_writes, atomic_load(&sent->writes));
 	counter_add(&device->rdma_reads, atomic_load(&sent->reads));
 	counter_add(&device->rdma_atomics, atomic_load(&sent->atomics));
-	counter_add(&device->bytes, atomic_load(&sent->bytes));
+	counter_add(&device->req_bytes, atomic_load(&sent->bytes));
 	counter_add(&device->mapped_copies, atomic_load(&sent->mapped));
+	counter_add(&device->rdma_recvs, atomic_load(&received->sends));
+	counter_add(&device->rx_write_requests, atomic_load(&received->writes));
+	counter_add(&device->rx_read_requests, atomic_load(&received->reads));
+	counter_add(&device->rx_atomic_requests, atomic_load(&received->atomics));
+	counter_add(&device->resp_bytes, atomic_load(&received->bytes) + atomic_load(&rq->datagram_bytes));
 }
 
 void nic_qp_destroy(struct nic_qp *qp)
@@ -280,6 +296,7 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 			       .qp_num = qp->qpn,
 			       .vendor_err = CAUSE_FLUSHED };
 
+	responder_count_error(qp->nic->seg, qp->shared, IBV_WC_WR_FLUSH_ERR);
 	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
 	nic_cq_publish(qp->recv_cq, cq_reference(kind, index, slot, 0), true);
 }

@@ -83,8 +83,7 @@ struct nic_qp {
 
 	uint8_t *sq; /* WQEs of stride bytes */
 	uint32_t sq_stride, sq_log2;
-	_Atomic uint64_t
-		sq_head;     /* oldest position not given back; moved by the send CQ's consumer */
+	/* The oldest position not given back is shared->sent.head, for all to see. */
 	uint64_t sq_exec;    /* next to execute */
 	uint64_t sq_begun;   /* behind what a transport has sent ahead; meaningless if before sq_exec */
 	uint64_t sq_tail;    /* next to post */

@@ -59,12 +59,12 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 	if (!opcode_is_supported(qp->type, opcode))
 		return refuse(qp, CAUSE_POST_OPCODE, EINVAL, wr_id, index, opcode, opcode, 0);
 
-	uint64_t head = atomic_load_explicit(&qp->sq_head, memory_order_acquire);
+	uint32_t head = atomic_load_explicit(&qp->shared->sent.head, memory_order_acquire);
 
-	if (qp->sq_claimed - head >= qp->cap.max_send_wr) {
+	if ((uint32_t)qp->sq_claimed - head >= qp->cap.max_send_wr) {
 		/* value: of those, how many were executed and wait for the program to poll a
 		 * completion. */
-		return refuse(qp, CAUSE_SQ_FULL, ENOMEM, wr_id, index, opcode, qp->sq_exec - head,
+		return refuse(qp, CAUSE_SQ_FULL, ENOMEM, wr_id, index, opcode, (uint32_t)qp->sq_exec - head,
 			      qp->cap.max_send_wr);
 	}
 
@@ -179,7 +179,13 @@ static void begin(struct nic_qp *qp)
 
 static void publish(struct nic_qp *qp)
 {
+	struct seg_sent *sent = &qp->shared->sent;
+	uint32_t depth = (uint32_t)qp->sq_claimed - atomic_load_explicit(&sent->head, memory_order_relaxed);
+
 	qp->sq_tail = qp->sq_claimed;
+	atomic_store_explicit(&sent->posted, (uint32_t)qp->sq_tail, memory_order_relaxed);
+	if (depth > atomic_load_explicit(&sent->high, memory_order_relaxed))
+		atomic_store_explicit(&sent->high, depth, memory_order_relaxed);
 	requester_run(qp);
 	nic_unlock(&qp->lock);
 }

@@ -84,6 +84,20 @@ static void count(struct nic_qp *qp, const struct nic_swqe *wqe)
 	counter_add_alone(&sent->bytes, wqe->length);
 }
 
+static void count_error(struct nic_qp *qp, enum ibv_wc_status status)
+{
+	struct device_counters *device = &qp->nic->seg->counters;
+	struct seg_qp_events *events = &qp->shared->events;
+
+	counter_add_event(&events->req_cqe_error, &device->req_cqe_error);
+	if (status == IBV_WC_WR_FLUSH_ERR)
+		counter_add_event(&events->req_cqe_flush_error, &device->req_cqe_flush_error);
+	else if (status == IBV_WC_REM_ACCESS_ERR)
+		counter_add(&device->req_remote_access_errors, 1);
+	else if (status == IBV_WC_REM_INV_REQ_ERR)
+		counter_add(&device->req_remote_invalid_request, 1);
+}
+
 /* Ends the WQE at the head of the send queue. */
 static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status status,
 		     uint32_t cause)
@@ -94,10 +108,13 @@ static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status
 	qp->finish_at = 0;
 	qp->due = 0;
 	qp->sq_exec++;
+	atomic_store_explicit(&qp->shared->sent.executed, (uint32_t)qp->sq_exec, memory_order_relaxed);
 	if (status == IBV_WC_SUCCESS) {
 		count(qp, wqe);
 		if (!(wqe->send_flags & IBV_SEND_SIGNALED))
 			return;
+	} else {
+		count_error(qp, status);
 	}
 
 	struct nic_cqe cqe = {
@@ -141,11 +158,12 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 		qp->due = nic_now() + (100ull << 20);
 		return;
 	}
+	counter_add_event(&qp->shared->events.local_ack_timeout_err, &qp->nic->seg->counters.local_ack_timeout_err);
 	if (qp->retry_left--) {
 		qp->due = result->waited ? 0 : nic_now() + ack_timeout(qp);
 		return;
 	}
-	counter_add(&qp->nic->seg->counters.local_ack_timeout_err, 1);
+	counter_add_event(&qp->shared->events.retry_exceeded_err, &qp->nic->seg->counters.retry_exceeded_err);
 
 	struct cause c = { .limit = ack_timeout(qp), .value = result->value, .count = qp->attr.retry_cnt + 1u };
 	uint32_t cause = request_record(qp, wqe, (enum cause_code)result->cause, IBV_WC_RETRY_EXC_ERR, &c);
@@ -156,13 +174,14 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
 			       const struct transport_result *result)
 {
+	counter_add_event(&qp->shared->events.rnr_nak_retry_err, &qp->nic->seg->counters.rnr_nak_retry_err);
 	if (qp->attr.rnr_retry == 7 || qp->rnr_left) { /* 7: for ever */
 		if (qp->attr.rnr_retry != 7)
 			qp->rnr_left--;
 		qp->due = result->due;
 		return;
 	}
-	counter_add(&qp->nic->seg->counters.rnr_nak_retry_err, 1);
+	counter_add_event(&qp->shared->events.retry_rnr_exceeded_err, &qp->nic->seg->counters.retry_rnr_exceeded_err);
 
 	struct cause c = { .limit = result->timer, .count = qp->attr.rnr_retry };
 	uint32_t cause = request_record(qp, wqe, CAUSE_RNR, IBV_WC_RNR_RETRY_EXC_ERR, &c);

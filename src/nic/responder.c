@@ -220,6 +220,22 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 	return CAUSE_NONE;
 }
 
+void responder_count_empty(struct nic_segment *seg, struct seg_qp *qp)
+{
+	struct seg_rq *rq = qp->srq >= 0 ? &seg->srqs[qp->srq].rq : &qp->rq;
+
+	counter_add_event(&rq->out_of_buffer, &seg->counters.out_of_buffer);
+}
+
+void responder_count_error(struct nic_segment *seg, struct seg_qp *qp, enum ibv_wc_status status)
+{
+	counter_add_event(&qp->events.resp_cqe_error, &seg->counters.resp_cqe_error);
+	if (status == IBV_WC_WR_FLUSH_ERR)
+		counter_add(&seg->counters.resp_cqe_flush_error, 1);
+	else if (status == IBV_WC_LOC_LEN_ERR)
+		counter_add(&seg->counters.resp_local_length_error, 1);
+}
+
 void responder_complete(const struct target *target, struct seg_qp *qp,
 			const struct receive *receive, struct nic_cqe *cqe, bool solicited)
 {
@@ -228,6 +244,8 @@ void responder_complete(const struct target *target, struct seg_qp *qp,
 	uint32_t index = receive->srq >= 0 ? (uint32_t)receive->srq : index_of(target, qp);
 	uint64_t brief = cq_brief(cq, cqe);
 
+	if (cqe->status != IBV_WC_SUCCESS)
+		responder_count_error(target->seg, qp, cqe->status);
 	if (!brief) {
 		cqe->timestamp = cq_timestamp(cq);
 		rq_complete(receive->wqe, cqe);

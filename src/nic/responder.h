@@ -77,6 +77,35 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 void responder_complete(const struct target *target, struct seg_qp *qp,
 			const struct receive *receive, struct nic_cqe *cqe, bool solicited);
 
+/* A message of a connected peer was executed; length: bytes that it moved. */
+static inline void responder_count(struct seg_qp *qp, enum ibv_wr_opcode opcode, uint64_t length)
+{
+	struct seg_received *received = &qp->received;
+
+	switch (opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		counter_add_alone(&received->writes, 1);
+		break;
+	case IBV_WR_RDMA_READ:
+		counter_add_alone(&received->reads, 1);
+		break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		counter_add_alone(&received->atomics, 1);
+		break;
+	default:
+		counter_add_alone(&received->sends, 1);
+	}
+	counter_add_alone(&received->bytes, length);
+}
+
+/* A message found no receive posted. */
+void responder_count_empty(struct nic_segment *seg, struct seg_qp *qp);
+
+/* A receive completes with an error. */
+void responder_count_error(struct nic_segment *seg, struct seg_qp *qp, enum ibv_wc_status status);
+
 /* The responder's side fails: later messages find silence, its owner moves it to the error state.
  * flag: why (NIC_QP_ACCESS_ERR, …). Nothing happens if the QP has begun another life since it
  * admitted us. */

@@ -74,6 +74,7 @@ int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint3
 	shared->log2 = (uint16_t)log2;
 	shared->one_taker = false;
 	shared->max_sge = max_sge;
+	shared->max_wr = max_wr;
 	shared->stride = (uint32_t)((sizeof(struct nic_rwqe) + max_sge * sizeof(struct ibv_sge) +
 				     NIC_CACHE_LINE - 1) &
 				    ~(NIC_CACHE_LINE - 1u));
@@ -91,6 +92,9 @@ int nic_rq_create(struct nic *nic, struct seg_rq *shared, uint32_t max_wr, uint3
 	atomic_store(&shared->head, 0);
 	atomic_store(&shared->tail, 0);
 	atomic_store(&shared->limit, 0);
+	atomic_store(&shared->high, 0);
+	atomic_store(&shared->out_of_buffer, 0);
+	atomic_store(&shared->datagram_bytes, 0);
 	for (uint32_t i = 0; i < max_wr; i++)
 		rq->free_slots[i] = (uint16_t)(max_wr - 1 - i);
 	rq->free_count = max_wr;
@@ -176,6 +180,8 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 		}
 		publish_slot(rq, slot);
 	}
+	if (rq->max_wr - rq->free_count > atomic_load_explicit(&rq->shared->high, memory_order_relaxed))
+		atomic_store_explicit(&rq->shared->high, rq->max_wr - rq->free_count, memory_order_relaxed);
 	nic_unlock(&rq->lock);
 	if (!wr)
 		return 0;

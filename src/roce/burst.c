@@ -167,6 +167,18 @@ static int send_singly(const struct burst *burst, const struct burst_run *run)
 	return error;
 }
 
+/* What was given to the system. */
+static void count_sent(const struct burst *burst)
+{
+	struct device_counters *counters = burst->route->port->counters;
+	uint32_t packets = 0;
+
+	for (unsigned i = 0; i < burst->runs; i++)
+		packets += burst->run[i].count;
+	counter_add(&counters->port_xmit_packets, packets);
+	counter_add(&counters->port_xmit_data, burst->used / 4);
+}
+
 int burst_flush(struct burst *burst)
 {
 	struct mmsghdr messages[BURST_RUNS];
@@ -195,6 +207,7 @@ int burst_flush(struct burst *burst)
 			error = send_singly(burst, run);
 		}
 	}
+	count_sent(burst);
 	burst->used = 0;
 	burst->runs = 0;
 	return error;

@@ -112,7 +112,7 @@ static void take_nak(struct nic_qp *qp, struct wire_qp *w, uint32_t psn, uint8_t
 		/* Behind an RNR NAK strangers say what they miss, and wait all the same. */
 		if (w->rnr || nic_now() < w->rnr_until)
 			return;
-		counter_add(&qp->nic->seg->counters.packet_seq_err, 1);
+		counter_add_event(&qp->shared->events.packet_seq_err, &qp->nic->seg->counters.packet_seq_err);
 		recover(w);
 		return;
 	}
@@ -150,7 +150,6 @@ static void take_acknowledgement(struct nic_qp *qp, struct wire_qp *w, const str
 			break;
 		if (nic_now() < w->rnr_until)
 			break;
-		counter_add(&qp->nic->seg->counters.rnr_naks, 1);
 		w->rnr = true;
 		w->rnr_code = value;
 		break;
@@ -242,6 +241,7 @@ static void take_data(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 	uint32_t psn = arrival->packet.psn;
 
 	if (!acknowledge(qp, w, psn) && psn != w->una) {
+		counter_add(&qp->nic->seg->counters.implied_nak_seq_err, 1);
 		held_add(&w->responses, arrival);
 		recover(w);
 		return;

@@ -142,6 +142,7 @@ void wire_take_datagram(struct nic_qp *qp, const struct arrival *arrival)
 	case RESPONSE_ACK:
 		break;
 	case RESPONSE_RNR:
+		responder_count_empty(qp->nic->seg, qp->shared);
 		drop(qp, arrival, CAUSE_DROP_NO_RECEIVE, &c);
 		return;
 	case RESPONSE_NONE:
@@ -175,6 +176,8 @@ void wire_take_datagram(struct nic_qp *qp, const struct arrival *arrival)
 		cqe.wc_flags = 0;
 		drop(qp, arrival, code == CAUSE_RECEIVE_TOO_SHORT ? CAUSE_DROP_TOO_LONG : CAUSE_DROP_BAD_SGE, &c);
 	}
+	else
+		counter_add(&receive.rq->datagram_bytes, length);
 	responder_complete(&self, qp->shared, &receive, &cqe, code || arrival->packet.solicited);
 	/* An SRQ serves other QPs: a datagram that fails there leaves its QP alone (class E). */
 	if (code && receive.srq < 0)

@@ -78,6 +78,7 @@ static struct group *make(struct nic_qp *qp, const union ibv_gid *mgid)
 		free(group);
 		return NULL;
 	}
+	group->port->counters = &qp->nic->seg->counters;
 	list_add_tail(&wire->groups, &group->of_wire);
 	wire->group_count++;
 	wire_listen_to(qp->nic, group->port);

@@ -248,8 +248,7 @@ void port_close(struct port *port)
 	free(port);
 }
 
-/* A socket of its own for a flow; nothing is ever received on it. */
-static int open_flow(struct port *port, uint16_t *number)
+int port_open_flow(struct port *port, uint16_t *number)
 {
 	union port_address address = port->address;
 	int fd = open_socket(&address);
@@ -289,7 +288,7 @@ int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, s
 	uint16_t number = port_configured();
 
 	if (port->flows[flow] < 0) {
-		port->flows[flow] = open_flow(port, &port->flow_port[flow]);
+		port->flows[flow] = port_open_flow(port, &port->flow_port[flow]);
 		if (port->flows[flow] < 0)
 			return errno;
 	}

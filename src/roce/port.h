@@ -29,6 +29,7 @@ struct port {
 	union ibv_gid gid;
 	union port_address address;
 	int fd;
+	struct device_counters *counters; /* that packets are counted in; set by who opens it to send */
 	int flows[PORT_FLOWS];		/* -1: not opened yet; under the wire's lock */
 	uint16_t flow_port[PORT_FLOWS]; /* source port of each */
 	_Atomic bool polled; /* pollers look at it: a connected QP uses it, or something has arrived on it */
@@ -80,6 +81,9 @@ struct port *port_open_group(const union ibv_gid *mgid, const uint32_t interface
 void port_close(struct port *port);
 /* In a forked child, whose copy of the rest may be anything. */
 void port_close_descriptors(struct port *port);
+
+/* A socket of its own for a flow, of which *number is the source port; nothing is ever received on it. -1 with errno. */
+int port_open_flow(struct port *port, uint16_t *number);
 
 /* From the port to a GID; entropy chooses the flow. 0, or errno. */
 int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, struct route *route);

@@ -121,6 +121,7 @@ static enum taken take_receive(struct nic_qp *qp, struct wire_qp *w, const struc
 		w->taken = true;
 		return TAKEN;
 	case RESPONSE_RNR:
+		responder_count_empty(qp->nic->seg, qp->shared);
 		if (qp->type == IBV_QPT_RC)
 			return NOT_READY;
 		return drop(qp, CAUSE_DROP_NO_RECEIVE, &c);
@@ -199,6 +200,7 @@ static void complete(struct nic_qp *qp, struct wire_qp *w, const struct arrival 
 		w->taken = false;
 		responder_complete(&self, qp->shared, &w->receive, &cqe, arrival->packet.solicited);
 	}
+	responder_count(qp->shared, write ? IBV_WR_RDMA_WRITE : IBV_WR_SEND, w->offset);
 	w->offset = 0;
 }
 
@@ -328,6 +330,7 @@ static enum taken take_read(struct nic_qp *qp, struct wire_qp *w, const struct a
 	reply->length = packet->dma_length;
 	reply->rkey = packet->rkey;
 	w->msn = psn_add(w->msn, 1);
+	responder_count(qp->shared, IBV_WR_RDMA_READ, packet->dma_length);
 	return TAKEN;
 }
 
@@ -361,6 +364,7 @@ static enum taken take_atomic(struct nic_qp *qp, struct wire_qp *w, const struct
 	reply->is_atomic = true;
 	reply->original = old;
 	w->msn = psn_add(w->msn, 1);
+	responder_count(qp->shared, IBV_WR_ATOMIC_FETCH_AND_ADD, sizeof(old));
 	return TAKEN;
 }
 
@@ -565,7 +569,7 @@ static void replay(struct nic_qp *qp, struct wire_qp *w, const struct arrival *a
 	const struct roce_packet *packet = &arrival->packet;
 	uint32_t operation = operation_of(arrival);
 
-	counter_add(&qp->nic->seg->counters.duplicate_request, 1);
+	counter_add_event(&qp->shared->duplicate_request, &qp->nic->seg->counters.duplicate_request);
 	if (!reads(operation)) {
 		w->ack_due = true;
 		return;
@@ -671,7 +675,7 @@ static void take_reliable(struct nic_qp *qp, struct wire_qp *w, const struct arr
 		return;
 	}
 	if (ahead > 0) {
-		counter_add(&qp->nic->seg->counters.out_of_sequence, 1);
+		counter_add_event(&qp->shared->out_of_sequence, &qp->nic->seg->counters.out_of_sequence);
 		w->gap = true;
 		if (ahead < HELD_AHEAD)
 			held_add(&w->requests, arrival);
@@ -738,6 +742,7 @@ static void notify_congestion(struct nic_qp *qp, struct wire_qp *w)
 	if (now - w->cnp_at < CNP_INTERVAL)
 		return;
 	w->cnp_at = now;
+	counter_add(&qp->nic->seg->counters.np_cnp_sent, 1);
 	send_one(w, &packet);
 }
 
@@ -752,8 +757,10 @@ void wire_take_request(struct nic_qp *qp, struct wire_qp *w, const struct arriva
 		return;
 	if (!wire_route(qp, w))
 		return;
-	if ((arrival->traffic_class & 3) == 3) /* ECN: congestion experienced */
+	if ((arrival->traffic_class & 3) == 3) { /* ECN: congestion experienced */
+		counter_add(&qp->nic->seg->counters.np_ecn_marked_roce_packets, 1);
 		notify_congestion(qp, w);
+	}
 	if (qp->type == IBV_QPT_RC)
 		take_reliable(qp, w, arrival);
 	else

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "nic/requester.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
@@ -146,6 +147,7 @@ struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, e
 	if (!port && count < GID_TABLE_LENGTH) {
 		port = port_open(gid);
 		if (port) {
+			port->counters = &nic->seg->counters;
 			port->source.ready = port_ready;
 			helper_watch(nic, port->fd, &port->source);
 			/* Whoever comes last tells the kernel who is there, before there is anything to steer. */
@@ -366,6 +368,7 @@ struct delivery {
 	bool answered; /* to requests of ours */
 	struct strays_batch strays;
 	union ibv_gid stray_gid; /* that they were sent to */
+	uint64_t packets, words; /* received for us, words of 4 bytes */
 };
 
 static void end_of_qp(struct delivery *delivery)
@@ -486,6 +489,12 @@ static void arrived_for_group(struct delivery *delivery, const struct arrival *a
 	}
 }
 
+static void count_received(struct delivery *delivery, const struct arrival *arrival)
+{
+	delivery->packets++;
+	delivery->words += arrival->bytes / 4u;
+}
+
 static void arrived(void *arg, const struct arrival *arrival)
 {
 	static const enum ibv_qp_type types[] = { [ROCE_RC] = IBV_QPT_RC, [ROCE_UC] = IBV_QPT_UC, [ROCE_UD] = IBV_QPT_UD };
@@ -496,7 +505,13 @@ static void arrived(void *arg, const struct arrival *arrival)
 	struct wire_qp *w;
 
 	if (packet->qpn == ROCE_MULTICAST_QPN && service == ROCE_UD) {
+		count_received(delivery, arrival);
 		arrived_for_group(delivery, arrival);
+		return;
+	}
+	if (packet->qpn == 1) {
+		end_of_qp(delivery);
+		cm_take_packet(delivery->nic, arrival);
 		return;
 	}
 	if (!delivery->qp || delivery->qpn != packet->qpn) {
@@ -506,6 +521,7 @@ static void arrived(void *arg, const struct arrival *arrival)
 		}
 		begin_qp(delivery, packet->qpn);
 	}
+	count_received(delivery, arrival);
 	qp = delivery->qp;
 	if (!qp || (packet->pkey | 0x8000) != ROCE_DEFAULT_PKEY || qp->state < IBV_QPS_RTR)
 		goto foreign;
@@ -519,6 +535,7 @@ static void arrived(void *arg, const struct arrival *arrival)
 	if (qp->type == IBV_QPT_UD || !is_of_peer(qp, arrival))
 		goto foreign;
 	if (service == ROCE_CNP) {
+		counter_add(&delivery->nic->seg->counters.rp_cnp_handled, 1);
 		congestion_lost(&w->congestion);
 		return;
 	}
@@ -537,8 +554,14 @@ foreign:
 
 static void end(struct delivery *delivery)
 {
+	struct device_counters *counters = &delivery->nic->seg->counters;
+
 	end_of_qp(delivery);
 	hand_over(delivery);
+	if (delivery->packets) {
+		counter_add(&counters->port_rcv_packets, delivery->packets);
+		counter_add(&counters->port_rcv_data, delivery->words);
+	}
 	free(delivery->strays.bytes);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/processes.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,35 +35,60 @@ static void ask_owner(struct claim *claim)
 	close(fd);
 }
 
-int processes_claims(struct claim claims[SLOT_COUNT])
+static const struct claim *known(const struct claim *claims, int count, const struct claim *claim)
 {
-	bool claimed[SLOT_COUNT] = { false };
+	for (int i = 0; i < count; i++) {
+		if (claims[i].slot == claim->slot && claims[i].inode == claim->inode && claims[i].pid)
+			return &claims[i];
+	}
+	return NULL;
+}
+
+int processes_refresh(struct claim claims[SLOT_COUNT], int count)
+{
+	unsigned long inodes[SLOT_COUNT] = { 0 };
+	struct claim before[SLOT_COUNT];
 	FILE *sockets = fopen("/proc/net/unix", "re");
 	char *line = NULL;
 	size_t size = 0;
-	int count = 0;
+	int found = 0;
 
 	if (!sockets)
 		return -1;
 	while (getline(&line, &size, sockets) > 0) {
 		unsigned flags, slot;
+		unsigned long inode;
 		char end;
 
-		if (sscanf(line, "%*s %*s %*s %x %*s %*s %*s @uroce/%u%c", &flags, &slot, &end) ==
-			    3 &&
-		    end == '\n' && (flags & LISTENING) && slot < SLOT_COUNT)
-			claimed[slot] = true;
+		if (sscanf(line, "%*s %*s %*s %x %*s %*s %lu @uroce/%u%c", &flags, &inode, &slot, &end) == 4 && end == '\n' &&
+		    (flags & LISTENING) && slot < SLOT_COUNT)
+			inodes[slot] = inode;
 	}
 	free(line);
 	fclose(sockets);
 
+	memcpy(before, claims, sizeof(*claims) * (size_t)count);
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
-		if (!claimed[slot])
+		struct claim *claim = &claims[found];
+		const struct claim *same;
+
+		if (!inodes[slot])
 			continue;
-		claims[count].slot = slot;
-		ask_owner(&claims[count++]);
+		claim->slot = slot;
+		claim->inode = inodes[slot];
+		same = known(before, count, claim);
+		if (same)
+			*claim = *same;
+		else
+			ask_owner(claim);
+		found++;
 	}
-	return count;
+	return found;
+}
+
+int processes_claims(struct claim claims[SLOT_COUNT])
+{
+	return processes_refresh(claims, 0);
 }
 
 static FILE *open_proc(pid_t pid, const char *file)

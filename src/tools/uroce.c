@@ -22,6 +22,8 @@ static const struct command {
 	{ .name = "lab", .argv0 = "uroce lab", .main = cmd_lab },
 	{ .name = "env", .argv0 = "uroce env", .main = cmd_env },
 	{ .name = "info", .argv0 = "uroce info", .main = cmd_info },
+	{ .name = "stat", .argv0 = "uroce stat", .main = cmd_stat },
+	{ .name = "top", .argv0 = "uroce top", .main = cmd_top },
 	{ .name = "doctor", .argv0 = "uroce doctor", .main = cmd_doctor },
 };
 
@@ -33,6 +35,8 @@ static const char doc[] =
 	"  lab      start a command in each of several hosts, and trouble the links between them\n"
 	"  env      print the environment that makes programs see the device\n"
 	"  info     show devices, GIDs, limits, and the processes that use them\n"
+	"  stat     print counters of running processes, their queue pairs and queues\n"
+	"  top      show them live\n"
 	"  doctor   say what of this machine limits uroce, and what to do\n"
 	"\n"
 	"`uroce COMMAND --help` explains each of them.";

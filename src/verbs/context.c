@@ -225,6 +225,7 @@ struct ibv_context *verb_open_device(struct ibv_device *device)
 				strerror(error));
 		goto no_nic;
 	}
+	nic_name_device(ctx->nic, device->name);
 	error = nic_event_queue_init(&ctx->events);
 	if (error)
 		goto no_events;

@@ -639,7 +639,7 @@ static void reset_ends_waiting_for_a_receiver(struct world *w, const void *arg)
 	post(w->a, 0, &out, 1);
 	silent(w->a, SEND_CQ);
 	/* Packets on their way would still arrive. */
-	while (over_the_wire() && !counter_of(w->a, offsetof(struct device_counters, rnr_naks)))
+	while (over_the_wire() && !counter_of(w->a, offsetof(struct device_counters, rnr_nak_retry_err)))
 		pause_ms(1);
 	reset(w, w->a);
 	post_inbox(w, w->b, 0, 1);

@@ -21,7 +21,7 @@
 
 #define PORT	      9978
 #define MESSAGE	      1500u
-#define BOUND_OF_A_QP 2560.0 /* bytes, beside its rings: docs/architecture.md */
+#define BOUND_OF_A_QP 2688.0 /* bytes, beside its rings: docs/architecture.md */
 #define IDLE_MS	      3000
 #define IDLE_CPU_MS   30.0
 #define PATIENCE_MS   300000

@@ -149,13 +149,12 @@ static int ask(struct rsocket *rs)
 	return rdma_connect(rs->stream.id, &param) ? errno : 0;
 }
 
-const struct connection_data *connect_check(const void *data, size_t length)
+bool connect_check(const void *data, size_t length, struct connection_data *theirs)
 {
-	const struct connection_data *theirs = data;
-
-	if (!data || length < sizeof(*theirs) || theirs->version != PROTOCOL_VERSION)
-		return NULL;
-	return theirs->table.length && theirs->buffer.length ? theirs : NULL;
+	if (!data || length < sizeof(*theirs))
+		return false;
+	memcpy(theirs, data, sizeof(*theirs));
+	return theirs->version == PROTOCOL_VERSION && theirs->table.length && theirs->buffer.length;
 }
 
 int connect_accept(struct rsocket *rs, const struct connection_data *theirs)
@@ -178,10 +177,10 @@ int connect_accept(struct rsocket *rs, const struct connection_data *theirs)
 static int established(struct rsocket *rs, const struct rdma_conn_param *param)
 {
 	if (!rs->stream.peer_table.length) {
-		const struct connection_data *theirs = connect_check(param->private_data, param->private_data_len);
-		if (!theirs)
+		struct connection_data theirs;
+		if (!connect_check(param->private_data, param->private_data_len, &theirs))
 			return EPROTO;
-		stream_learn(rs, theirs);
+		stream_learn(rs, &theirs);
 	}
 	stream_begin(rs);
 	return 0;

@@ -5,7 +5,6 @@
  */
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -118,13 +117,11 @@ static void on_request(struct rsocket *listener)
 			continue;
 		}
 		const struct rdma_conn_param *param = &event->param.conn;
-		const struct connection_data *theirs = connect_check(param->private_data, param->private_data_len);
-		struct connection_data copied;
+		struct connection_data theirs;
+		bool known = connect_check(param->private_data, param->private_data_len, &theirs);
 		struct rdma_cm_id *id = event->id;
-		if (theirs)
-			memcpy(&copied, theirs, sizeof(copied));
 		rdma_ack_cm_event(event);
-		if (!theirs || arrive(listener, id, &copied))
+		if (!known || arrive(listener, id, &theirs))
 			refuse(id);
 	}
 	if (stream->queued >= stream->backlog)

@@ -247,8 +247,8 @@ int connect_begin(struct rsocket *rs, const struct sockaddr *address);
 void connect_events(struct rsocket *rs);
 /* For an id that was asked for: QP, memory, and the answer. Else the caller destroys rs. */
 int connect_accept(struct rsocket *rs, const struct connection_data *theirs);
-/* NULL: these are no connection data of a version that we know. */
-const struct connection_data *connect_check(const void *data, size_t length);
+/* What is in private data, wherever that lies. False: nothing of a version that we know. */
+bool connect_check(const void *data, size_t length, struct connection_data *theirs);
 int connect_shutdown(struct rsocket *rs, int how);
 void connect_keepalive(struct rsocket *rs);
 /* Says farewell, and waits for what was sent to arrive. */

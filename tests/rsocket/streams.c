@@ -228,7 +228,8 @@ static void calls_that_would_block_say_so(void **state)
 		sent += some;
 	}
 	assert_int_equal(errno, EAGAIN);
-	assert_true(sent > 100000);
+	/* The half that the peer announces without being in a call. */
+	assert_true(sent >= 65536);
 	/* Room again: as soon as half of it was read. */
 	receive_all(pair.server, 0, sent, 5000);
 	await(pair.client, POLLOUT, POLLOUT);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/processes.h"
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -33,6 +35,59 @@ static void ask_owner(struct claim *claim)
 		claim->uid = owner.uid;
 	}
 	close(fd);
+}
+
+/* The sockets of one process that are claims of unknown owners; returns how many these were. */
+static int look_into(const char *pid, struct claim *claims, int count)
+{
+	char path[300], target[64];
+	struct dirent *entry;
+	struct stat stat;
+	int found = 0;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir))) {
+		ssize_t length = readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1);
+		unsigned long inode;
+
+		target[length < 0 ? 0 : length] = '\0';
+		if (sscanf(target, "socket:[%lu]", &inode) != 1)
+			continue;
+		for (int i = 0; i < count; i++) {
+			if (claims[i].pid || claims[i].inode != inode || fstat(dirfd(dir), &stat))
+				continue;
+			claims[i].pid = (pid_t)atoi(pid);
+			claims[i].uid = stat.st_uid;
+			found++;
+		}
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* Those whose descriptors we may see are found without their doing anything; the others are asked. */
+static void find_owners(struct claim *claims, int count)
+{
+	struct dirent *entry;
+	int unknown = 0;
+	DIR *proc;
+
+	for (int i = 0; i < count; i++)
+		unknown += !claims[i].pid;
+	proc = unknown ? opendir("/proc") : NULL;
+	while (proc && unknown && (entry = readdir(proc))) {
+		if (*entry->d_name >= '1' && *entry->d_name <= '9')
+			unknown -= look_into(entry->d_name, claims, count);
+	}
+	if (proc)
+		closedir(proc);
+	for (int i = 0; i < count && unknown; i++) {
+		if (!claims[i].pid)
+			ask_owner(&claims[i]);
+	}
 }
 
 static const struct claim *known(const struct claim *claims, int count, const struct claim *claim)
@@ -77,12 +132,13 @@ int processes_refresh(struct claim claims[SLOT_COUNT], int count)
 		claim->slot = slot;
 		claim->inode = inodes[slot];
 		same = known(before, count, claim);
+		claim->pid = 0;
+		claim->uid = (uid_t)-1;
 		if (same)
 			*claim = *same;
-		else
-			ask_owner(claim);
 		found++;
 	}
+	find_owners(claims, found);
 	return found;
 }
 

@@ -18,10 +18,10 @@ struct claim {
 };
 
 /* Fills in the claims in the order of their slots and returns how many there are, or -1 with errno. Never waits: the
- * kernel answers for a process, which may be stopped. */
+ * kernel answers for a process, which may be stopped. One of another user is connected to for that. */
 int processes_claims(struct claim claims[SLOT_COUNT]);
 
-/* The same where `count` claims are known from before: only those that are new are asked who they are. */
+/* The same where `count` claims are known from before: only those that are new are looked for. */
 int processes_refresh(struct claim claims[SLOT_COUNT], int count);
 
 /* The command's name, malloc'ed; NULL if it is not ours to see. */

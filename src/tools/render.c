@@ -331,7 +331,7 @@ static void mr_labels(FILE *out, const struct process_shot *process, uint32_t i)
 }
 
 static const struct family families[] = {
-	{ "uroce", device_values, DEVICE_COUNT, one, device_numbers, no_labels },
+	{ "uroce_device", device_values, DEVICE_COUNT, one, device_numbers, no_labels },
 	{ "uroce_qp", qp_values, QP_COUNT, qp_objects, qp_numbers, qp_labels },
 	{ "uroce_cq", cq_values, CQ_COUNT, cq_objects, cq_numbers, cq_labels },
 	{ "uroce_srq", srq_values, SRQ_COUNT, srq_objects, srq_numbers, srq_labels },

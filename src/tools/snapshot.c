@@ -67,6 +67,13 @@ const char *qp_state_name(enum ibv_qp_state state)
 	return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
 }
 
+/* Of what others wrote, only what every terminal and format takes. */
+static void make_text(char *text)
+{
+	for (; *text; text++)
+		*text = *text < ' ' || *text > '~' ? '?' : *text;
+}
+
 struct reading {
 	struct process_shot *process;
 	int fd;
@@ -344,6 +351,7 @@ bool process_shot_read(struct process_shot *process, int fd)
 	process->instance = header.instance;
 	memcpy(process->devices, header.devices, sizeof(process->devices));
 	process->devices[sizeof(process->devices) - 1] = '\0';
+	make_text(process->devices);
 #define COUNTER(name, text) process->values[DEVICE_##name] = atomic_load(&counters.name);
 #define GAUGE		    COUNTER
 #include "observe/counter_names.h"
@@ -391,8 +399,7 @@ static void look_at(struct process_shot *process, const struct claim *claim)
 	process->slot = claim->slot;
 	process->state = process_state(claim->pid);
 	strncpy(process->command, command ? command : "?", sizeof(process->command) - 1);
-	for (char *at = process->command; *at; at++)
-		*at = *at < ' ' || *at > '~' ? '?' : *at;
+	make_text(process->command);
 	free(command);
 	answer = segment_open(claim->pid, claim->slot, &fd, &version);
 	segment_reason(answer, version, process->reason, sizeof(process->reason));

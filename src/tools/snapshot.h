@@ -158,7 +158,7 @@ struct process_shot {
 struct snapshot {
 	struct process_shot *processes;
 	uint32_t count;
-	struct claim claims[SLOT_COUNT]; /* as found; kept so that each process is asked only once who it is */
+	struct claim claims[SLOT_COUNT]; /* as found; kept so that each process is looked for only once */
 	int claim_count;
 };
 

@@ -173,9 +173,9 @@ static bool look(struct top *top)
 	return true;
 }
 
-static bool make_table(struct top *top, struct table *table)
+static bool make_table(struct top *top, struct sheet *sheet)
 {
-	return rows_make(table, &top->sight, &top->now, top->before.count ? &top->before : NULL, &top->queues);
+	return rows_make(sheet, &top->sight, &top->now, top->before.count ? &top->before : NULL, &top->queues);
 }
 
 static unsigned text_columns(const struct top *top)
@@ -189,14 +189,14 @@ static unsigned text_columns(const struct top *top)
 
 static bool print_view(struct top *top)
 {
-	struct table table;
+	struct sheet sheet;
 	struct frame frame = { 0 };
-	bool done = make_table(top, &table) && frame_text(&frame, &top->sight, &table, &top->now, text_columns(top));
+	bool done = make_table(top, &sheet) && frame_text(&frame, &top->sight, &sheet, &top->now, text_columns(top));
 
 	for (uint32_t i = 0; i < frame.count; i++)
 		puts(frame.lines[i].text);
 	frame_free(&frame);
-	rows_free(&table);
+	rows_free(&sheet);
 	return done;
 }
 
@@ -283,7 +283,7 @@ static void draw_help(const struct top *top)
 
 static void draw(struct top *top)
 {
-	struct table table;
+	struct sheet sheet;
 	struct frame frame = { 0 };
 
 	if (top->help) {
@@ -291,7 +291,7 @@ static void draw(struct top *top)
 		return;
 	}
 	erase();
-	if (make_table(top, &table) && frame_screen(&frame, &top->sight, &table, &top->now, (unsigned)COLS, (unsigned)LINES)) {
+	if (make_table(top, &sheet) && frame_screen(&frame, &top->sight, &sheet, &top->now, (unsigned)COLS, (unsigned)LINES)) {
 		for (uint32_t i = 0; i < frame.count && (int)i < LINES; i++) {
 			attrset(attributes(frame.lines[i].look));
 			/* The last place of the last line is left out: to write there would scroll some terminals. */
@@ -300,7 +300,7 @@ static void draw(struct top *top)
 		attrset(A_NORMAL);
 	}
 	frame_free(&frame);
-	rows_free(&table);
+	rows_free(&sheet);
 	refresh();
 }
 
@@ -309,10 +309,10 @@ static void enter(struct top *top)
 {
 	struct sight *sight = &top->sight;
 	uint32_t selected = sight->selected[sight->view];
-	struct table table;
+	struct sheet sheet;
 
-	if (make_table(top, &table) && selected < table.count) {
-		const struct row *row = &table.rows[selected];
+	if (make_table(top, &sheet) && selected < sheet.count) {
+		const struct row *row = &sheet.rows[selected];
 
 		if (sight->view == VIEW_PROCESSES && row->pid) {
 			sight->pid = row->pid;
@@ -325,7 +325,7 @@ static void enter(struct top *top)
 			read_queues(top);
 		}
 	}
-	rows_free(&table);
+	rows_free(&sheet);
 }
 
 static void back(struct sight *sight)

@@ -34,7 +34,7 @@ struct row {
 	struct cell cells[COLUMNS_MOST];
 };
 
-struct table {
+struct sheet {
 	const struct column *columns;
 	unsigned column_count;
 	struct row *rows;
@@ -66,9 +66,9 @@ const struct column *view_columns(enum view view, unsigned *count);
 unsigned view_first_sort(enum view view);
 
 /* False without memory. Sorted. To be freed. */
-bool rows_make(struct table *table, const struct sight *sight, const struct snapshot *now, const struct snapshot *before,
+bool rows_make(struct sheet *sheet, const struct sight *sight, const struct snapshot *now, const struct snapshot *before,
 		const struct queues *queues);
-void rows_free(struct table *table);
+void rows_free(struct sheet *sheet);
 
 enum look { LOOK_PLAIN, LOOK_HEAD, LOOK_TITLE, LOOK_SELECTED, LOOK_ALARM };
 
@@ -85,10 +85,10 @@ struct frame {
 };
 
 /* A screen of `columns` by `lines`; keeps the selected row in sight. False without memory. */
-bool frame_screen(struct frame *frame, struct sight *sight, const struct table *table, const struct snapshot *now,
+bool frame_screen(struct frame *frame, struct sight *sight, const struct sheet *sheet, const struct snapshot *now,
 		  unsigned columns, unsigned lines);
-/* The table as a whole, with a head. */
-bool frame_text(struct frame *frame, const struct sight *sight, const struct table *table, const struct snapshot *now,
+/* The sheet as a whole, with a head. */
+bool frame_text(struct frame *frame, const struct sight *sight, const struct sheet *sheet, const struct snapshot *now,
 		unsigned columns);
 void frame_free(struct frame *frame);
 

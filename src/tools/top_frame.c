@@ -38,27 +38,35 @@ static void append(char *line, unsigned columns, const struct column *column, co
 	snprintf(line + used, LINE_BYTES - used, column->width < 0 ? "%s%-*.*s" : "%s%*.*s", used ? " " : "", width, length, text);
 }
 
-static bool add_titles(struct frame *frame, const struct table *table, const struct sight *sight, unsigned columns)
+static void end_line(struct line *line)
+{
+	for (size_t length = strlen(line->text); length && line->text[length - 1] == ' '; length--)
+		line->text[length - 1] = '\0';
+}
+
+static bool add_titles(struct frame *frame, const struct sheet *sheet, const struct sight *sight, unsigned columns)
 {
 	struct line *line = add_line(frame, LOOK_TITLE);
 
-	for (unsigned i = 0; line && i < table->column_count; i++) {
+	for (unsigned i = 0; line && i < sheet->column_count; i++) {
 		char title[32];
 
-		if (table->columns[i].from > columns)
+		if (sheet->columns[i].from > columns)
 			continue;
 		/* The one that is sorted by, if there is room to say so. */
-		snprintf(title, sizeof(title), "%s%s", table->columns[i].title,
+		snprintf(title, sizeof(title), "%s%s", sheet->columns[i].title,
 			 sight->view == VIEW_QUEUE || i != sight->sort[sight->view] ? "" :
 			 sight->up[sight->view]					    ? "^" :
 										      "*");
-		append(line->text, columns, &table->columns[i],
-		       strlen(title) > (size_t)abs(table->columns[i].width) ? table->columns[i].title : title);
+		append(line->text, columns, &sheet->columns[i],
+		       strlen(title) > (size_t)abs(sheet->columns[i].width) ? sheet->columns[i].title : title);
 	}
+	if (line)
+		end_line(line);
 	return line;
 }
 
-static bool add_row(struct frame *frame, const struct table *table, const struct row *row, unsigned columns, enum look look)
+static bool add_row(struct frame *frame, const struct sheet *sheet, const struct row *row, unsigned columns, enum look look)
 {
 	struct line *line;
 
@@ -67,12 +75,11 @@ static bool add_row(struct frame *frame, const struct table *table, const struct
 	line = add_line(frame, look);
 	if (!line)
 		return false;
-	for (unsigned i = 0; i < table->column_count; i++) {
-		if (table->columns[i].from <= columns)
-			append(line->text, columns, &table->columns[i], row->cells[i].text);
+	for (unsigned i = 0; i < sheet->column_count; i++) {
+		if (sheet->columns[i].from <= columns)
+			append(line->text, columns, &sheet->columns[i], row->cells[i].text);
 	}
-	for (size_t length = strlen(line->text); length && line->text[length - 1] == ' '; length--)
-		line->text[length - 1] = '\0';
+	end_line(line);
 	return true;
 }
 
@@ -146,7 +153,7 @@ static void follow(struct sight *sight, uint32_t rows, uint32_t room)
 		*first = *selected - room + 1;
 }
 
-bool frame_screen(struct frame *frame, struct sight *sight, const struct table *table, const struct snapshot *now,
+bool frame_screen(struct frame *frame, struct sight *sight, const struct sheet *sheet, const struct snapshot *now,
 		  unsigned columns, unsigned lines)
 {
 	static const char keys[] = "q quit  1-4 view  arrows  Enter into  Esc back  < > r sort  space pause  ? help";
@@ -157,24 +164,24 @@ bool frame_screen(struct frame *frame, struct sight *sight, const struct table *
 	if (columns >= LINE_BYTES)
 		columns = LINE_BYTES - 1;
 	done = add_summary(frame, sight, now, columns) && add_views(frame, sight, columns) &&
-	       add_hidden(frame, now, columns, false) && add_titles(frame, table, sight, columns);
+	       add_hidden(frame, now, columns, false) && add_titles(frame, sheet, sight, columns);
 	room = lines > frame->count + 1 ? lines - frame->count - 1 : 0;
-	follow(sight, table->count, room);
+	follow(sight, sheet->count, room);
 	for (uint32_t i = 0; done && i < room; i++) {
 		uint32_t at = sight->first[sight->view] + i;
 
-		if (at >= table->count)
+		if (at >= sheet->count)
 			done = add_text(frame, LOOK_PLAIN, columns, "");
 		else
-			done = add_row(frame, table, &table->rows[at], columns,
+			done = add_row(frame, sheet, &sheet->rows[at], columns,
 				       at == sight->selected[sight->view] ? LOOK_SELECTED :
-				       table->rows[at].alarm		  ? LOOK_ALARM :
+				       sheet->rows[at].alarm		  ? LOOK_ALARM :
 									    LOOK_PLAIN);
 	}
 	return done && add_text(frame, LOOK_HEAD, columns, keys);
 }
 
-bool frame_text(struct frame *frame, const struct sight *sight, const struct table *table, const struct snapshot *now,
+bool frame_text(struct frame *frame, const struct sight *sight, const struct sheet *sheet, const struct snapshot *now,
 		unsigned columns)
 {
 	bool done = true;
@@ -185,9 +192,9 @@ bool frame_text(struct frame *frame, const struct sight *sight, const struct tab
 	if (sight->view == VIEW_PROCESSES)
 		done = add_summary(frame, sight, now, columns) && add_hidden(frame, now, columns, true);
 	done = done && add_text(frame, LOOK_PLAIN, columns, "") && add_text(frame, LOOK_HEAD, columns, view_name(sight->view)) &&
-	       add_titles(frame, table, sight, columns);
-	for (uint32_t i = 0; done && i < table->count; i++)
-		done = add_row(frame, table, &table->rows[i], columns, LOOK_PLAIN);
+	       add_titles(frame, sheet, sight, columns);
+	for (uint32_t i = 0; done && i < sheet->count; i++)
+		done = add_row(frame, sheet, &sheet->rows[i], columns, LOOK_PLAIN);
 	return done;
 }
 

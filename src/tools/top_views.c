@@ -210,14 +210,14 @@ static void set_part(struct row *row, const struct column *columns, unsigned col
 
 /* The process that rows are made of, and what it was before. */
 struct making {
-	struct table *table;
+	struct sheet *sheet;
 	const struct process_shot *process, *before;
 	double seconds; /* between the two; 0: nothing is known of rates */
 };
 
 static struct row *add_row(const struct making *making, uint32_t index)
 {
-	struct row *row = grow((void **)&making->table->rows, &making->table->count, sizeof(*row));
+	struct row *row = grow((void **)&making->sheet->rows, &making->sheet->count, sizeof(*row));
 
 	if (row) {
 		row->pid = making->process->pid;
@@ -550,14 +550,14 @@ static bool add_rows(const struct making *making, const struct sight *sight, con
 	}
 }
 
-bool rows_make(struct table *table, const struct sight *sight, const struct snapshot *now, const struct snapshot *before,
+bool rows_make(struct sheet *sheet, const struct sight *sight, const struct snapshot *now, const struct snapshot *before,
 		const struct queues *queues)
 {
 	bool done = true;
 
-	*table = (struct table){ .columns = views[sight->view].columns, .column_count = views[sight->view].count };
+	*sheet = (struct sheet){ .columns = views[sight->view].columns, .column_count = views[sight->view].count };
 	for (uint32_t i = 0; i < now->count && done; i++) {
-		struct making making = { .table = table, .process = &now->processes[i] };
+		struct making making = { .sheet = sheet, .process = &now->processes[i] };
 
 		if (sight->pid && making.process->pid != sight->pid)
 			continue;
@@ -568,14 +568,14 @@ bool rows_make(struct table *table, const struct sight *sight, const struct snap
 	}
 	order.column = sight->sort[sight->view];
 	order.up = sight->up[sight->view];
-	if (done && sight->view != VIEW_QUEUE && table->count)
-		qsort(table->rows, table->count, sizeof(*table->rows), compare);
+	if (done && sight->view != VIEW_QUEUE && sheet->count)
+		qsort(sheet->rows, sheet->count, sizeof(*sheet->rows), compare);
 	return done;
 }
 
-void rows_free(struct table *table)
+void rows_free(struct sheet *sheet)
 {
-	free(table->rows);
-	table->rows = NULL;
-	table->count = 0;
+	free(sheet->rows);
+	sheet->rows = NULL;
+	sheet->count = 0;
 }

@@ -23,6 +23,8 @@ static const struct command {
 	{ .name = "env", .argv0 = "uroce env", .main = cmd_env },
 	{ .name = "explain", .argv0 = "uroce explain", .main = cmd_explain },
 	{ .name = "info", .argv0 = "uroce info", .main = cmd_info },
+	{ .name = "stat", .argv0 = "uroce stat", .main = cmd_stat },
+	{ .name = "top", .argv0 = "uroce top", .main = cmd_top },
 	{ .name = "doctor", .argv0 = "uroce doctor", .main = cmd_doctor },
 };
 
@@ -35,6 +37,8 @@ static const char doc[] =
 	"  env      print the environment that makes programs see the device\n"
 	"  explain  say why programs fail, and what codes and statuses mean\n"
 	"  info     show devices, GIDs, limits, and the processes that use them\n"
+	"  stat     print counters of running processes, their queue pairs and queues\n"
+	"  top      show them live\n"
 	"  doctor   say what of this machine limits uroce, and what to do\n"
 	"\n"
 	"`uroce COMMAND --help` explains each of them.";

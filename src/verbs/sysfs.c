@@ -11,6 +11,9 @@
  * All processes of a user share the tree. A device's directory is written under another name and renamed when complete,
  * and a link is replaced by renaming, so nobody sees half a tree; who finds the right link has nothing to do. Where the
  * directory cannot be made, is not ours alone or is full there is no tree, which is no failure.
+ *
+ * There are no counters (hw_counters): files that many processes share are the same until they are written, and these change all the
+ * time, in each process its own. `uroce stat` shows them.
  */
 #include "verbs/verbs.h"
 

@@ -71,11 +71,11 @@ wrong_settings() {
 	END
 }
 
-# A copy of the command and its library, laid out as they are installed under $1.
+# A copy of the command and its libraries, laid out as they are installed under $1.
 install_in() {
 	mkdir -p "$1/bin" "$1/lib/uroce"
 	cp "$uroce" "$1/bin/"
-	cp "$library" "$1/lib/uroce/"
+	cp "$library" "${library%/*}/librdmacm.so.1" "$1/lib/uroce/"
 }
 
 # other_user_takes_port PORT: of all IPv4 addresses; until $holder is killed.
@@ -90,6 +90,25 @@ print('bound', flush=True)
 time.sleep(60)" >bound &
 	holder=$!
 	read -r line <bound
+}
+
+# counted: starts counted.c; its id is left in $counted, what it said in said. It ends with descriptor 3.
+counted() {
+	mkfifo stays words
+	"$uroce" run -- "$HERE/counted" <stays >words &
+	counted=$!
+	exec 3>stays
+	trap 'kill -KILL $counted 2>/dev/null || :; rm -rf "$work"' EXIT
+	while read -r word; do
+		[ "$word" = ready ] && return
+		echo "$word" >>said
+	done <words
+	fail "it did not get ready"
+}
+
+# said NAME: its number, as a decimal one.
+said() {
+	printf '%d\n' "$(awk -v name="$1" '$1 == name { print $2 }' said)"
 }
 
 run_case() {

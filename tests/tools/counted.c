@@ -13,12 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                        \
-	do {                                                                                    \
-		if (!(condition)) {                                                             \
+#define CHECK(condition)                                                                                 \
+	do {                                                                                             \
+		if (!(condition)) {                                                                      \
 			fprintf(stderr, "counted: %s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-			exit(1);                                                                \
-		}                                                                               \
+			exit(1);                                                                         \
+		}                                                                                        \
 	} while (0)
 
 static struct ibv_context *context;

@@ -3,8 +3,8 @@
  * usage: counted [--pace N]
  *
  * Does a known number of operations between queue pairs of its own, says "NAME QPN" (or a handle) of what they were done with, then
- * "ready", and stays until its input ends. What it does is what stat.sh and top.sh expect to see. With --pace it goes on with N WRITEs in a second
- * instead, in tens, until it is killed.
+ * "ready", and stays until its input ends. What it does is what stat.sh and top.sh expect to see. With --pace it
+ * goes on with N WRITEs in a second instead, in tens, until it is killed.
  */
 #include <infiniband/verbs.h>
 #include <stdbool.h>

@@ -20,7 +20,7 @@ demo:
 	@scripts/need build run
 	@echo "== build"
 	@$(MAKE) --no-print-directory configure
-	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs uroce
+	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs rdmacm uroce
 	@echo "== demo"
 	@scripts/demo $(BUILD)
 
@@ -40,6 +40,10 @@ check-faults-long: check-build
 # Links that lose, reorder, duplicate and corrupt, all at once, for an hour.
 check-wire-long: check-build
 	@scripts/check $(BUILD) -C hour -L hour
+
+# 64 processes on each of two hosts that start, leave, are stopped and killed, for a minute.
+check-crowd: check-build
+	@scripts/check $(BUILD) -C crowd -L crowd
 
 # Everything, built with sanitizers into a directory of its own. What one of them cannot do is left out where that test is
 # defined, with the reason.
@@ -78,11 +82,11 @@ bench:
 	@scripts/need build run bench
 	@echo "== build"
 	@$(MAKE) --no-print-directory configure
-	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs uroce
+	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs rdmacm uroce
 	@echo "== benchmark"
 	@bench/run $(BENCH_FLAGS) $(BUILD)
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench
+.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench

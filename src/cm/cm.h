@@ -77,7 +77,7 @@ CM_PUBLIC int cm_create_id(struct cm_channel *channel, void *context, enum rdma_
  * cm_get_event() gave. No event about it is given afterwards.
  */
 CM_PUBLIC void cm_destroy_id(struct cm_id *id, unsigned *read);
-/* What later events carry. */
+/* What later events carry. There are none about the id of a CONNECT_REQUEST before it is called. */
 CM_PUBLIC void cm_set_context(struct cm_id *id, void *context);
 /* Its events, those not read included, go to another channel. *read as above. */
 CM_PUBLIC int cm_migrate_id(struct cm_id *id, struct cm_channel *to, unsigned *read);

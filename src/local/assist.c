@@ -289,7 +289,7 @@ void assist_serve(struct nic *nic, struct peer *peer, const struct message *mess
 
 		answer->status = mr_check(nic->seg, message->op != ASSIST_SCATTER, range->lkey,
 					  range->addr, range->length, rights_of(message->op),
-					  message->pd, &pieces[i], &c);
+					  message->pd, message->dest_qpn, &pieces[i], &c);
 		total += range->length;
 	}
 	if (!answer->status && total != message->length)

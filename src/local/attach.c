@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "local/assist.h"
 #include "local/memory.h"
 #include "local/repair.h"
@@ -680,6 +681,7 @@ static void declare_dead(struct nic *nic, struct peer *peer)
 		if (attach->by_slot[slot] == peer)
 			attach->by_slot[slot] = NULL;
 	}
+	cm_peer_died(nic, peer->primary_slot);
 	visitor_remove(nic, &peer->visitor);
 	counter_add(&nic->seg->counters.peers_died, 1);
 }
@@ -748,6 +750,7 @@ uint64_t attach_bury(struct nic *nic)
 
 		assist_lost(nic, suspect->peer);
 		repair_after(nic, suspect->peer);
+		cm_inherit(nic, suspect->peer->visitor.seg, suspect->peer->size);
 		atomic_fetch_sub(&suspect->peer->refs, 1);
 		free(suspect);
 	}

@@ -198,7 +198,7 @@ static enum cause_code check_remote_range(struct walk *w)
 		return CAUSE_ATOMIC_ALIGNMENT;
 	}
 	return mr_check(w->ts->peer->visitor.seg, true, wqe->rkey, wqe->remote_addr, wqe->length,
-			responder_rights(wqe->opcode), w->target_qp->pd, &w->remote[0], &w->cause);
+			responder_rights(wqe->opcode), w->target_qp->pd, w->request.dest_qpn, &w->remote[0], &w->cause);
 }
 
 /* Datagrams of several senders wait for each other, but not for one that stands still. */

@@ -2,6 +2,7 @@
 /* How a message ends, and what its two ends see and record of that. See walk.h. */
 #include "local/walk.h"
 #include "nic/crash.h"
+#include "nic/mw.h"
 
 static uint32_t record(struct walk *w, enum cause_code code, enum ibv_wc_status status)
 {
@@ -122,6 +123,25 @@ enum transport_outcome walk_copy_failed(struct walk *w, enum copy_result result)
 	return walk_refused(w, RESPONSE_NAK_ACCESS);
 }
 
+/* A SEND with Invalidate that cannot invalidate has arrived all the same, and its sender hears of nothing; its receive and the
+ * connection fail (specification 9.9.3, class J). False: so it is. */
+static bool invalidate(struct walk *w, struct nic_cqe *cqe)
+{
+	struct peer *peer = w->ts->peer;
+	struct cause c = { .peer_pid = peer->pid };
+	enum cause_code code =
+		mw_invalidate(peer->visitor.seg, w->wqe->rkey, w->request.dest_qpn, w->target_qp->pd, &c);
+
+	if (!code) {
+		cqe->wc_flags |= IBV_WC_WITH_INV;
+		cqe->imm_data = w->wqe->rkey;
+		return true;
+	}
+	cqe->status = IBV_WC_REM_INV_REQ_ERR;
+	cqe->vendor_err = request_record(w->qp, w->wqe, code, IBV_WC_SUCCESS, &c);
+	return false;
+}
+
 /* All bytes are in place: what the two ends see of it. */
 enum transport_outcome walk_delivered(struct walk *w)
 {
@@ -154,8 +174,12 @@ enum transport_outcome walk_delivered(struct walk *w)
 			.sl = qp->type == IBV_QPT_UD ? w->wqe->ah.sl : qp->path.sl,
 		};
 
+		bool valid = opcode != IBV_WR_SEND_WITH_INV || invalidate(w, &cqe);
+
 		responder_complete(target, w->target_qp, &w->ts->receive, &cqe,
 				   w->wqe->send_flags & IBV_SEND_SOLICITED);
+		if (!valid)
+			responder_fail(target, w->target_qp, w->target_state, NIC_QP_FAILED);
 	}
 	return TRANSPORT_DONE;
 }

@@ -10,12 +10,12 @@
 
 #include "nic/cq.h"
 
-static int make_eventfd(void)
+int nic_tokens_open(void)
 {
 	return eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
 }
 
-static void add_tokens(int fd, uint64_t n)
+void nic_tokens_add(int fd, uint64_t n)
 {
 	/* Fails only past 2^64 - 2 tokens. */
 	if (n && write(fd, &n, sizeof(n)) < 0)
@@ -25,7 +25,7 @@ static void add_tokens(int fd, uint64_t n)
 /* Takes back the tokens of events that are dropped: a program that polls the fd before it reads
  * would else wait for ever. One that a reader has taken already is not there; that reader finds no
  * event and waits on. Lock of the events held. */
-static void drop_tokens(int fd, uint32_t n)
+void nic_tokens_drop(int fd, uint32_t n)
 {
 	uint64_t token;
 	struct iovec iov = { .iov_base = &token, .iov_len = sizeof(token) };
@@ -35,7 +35,7 @@ static void drop_tokens(int fd, uint32_t n)
 }
 
 /* One token; waits unless the fd is O_NONBLOCK. */
-static int take_token(int fd)
+int nic_tokens_take(int fd)
 {
 	uint64_t token;
 
@@ -44,7 +44,7 @@ static int take_token(int fd)
 
 int nic_channel_init(struct nic_channel *channel)
 {
-	channel->fd = make_eventfd();
+	channel->fd = nic_tokens_open();
 	if (channel->fd < 0)
 		return errno;
 	pthread_mutex_init(&channel->lock, NULL);
@@ -83,7 +83,7 @@ static struct nic_cq *next_due(struct nic_channel *channel)
 struct nic_cq *nic_channel_wait(struct nic_channel *channel)
 {
 	for (;;) {
-		if (take_token(channel->fd))
+		if (nic_tokens_take(channel->fd))
 			return NULL;
 		struct nic_cq *cq = next_due(channel);
 
@@ -107,7 +107,7 @@ void nic_cq_deliver(struct nic_cq *cq)
 		return;
 	pthread_mutex_lock(&cq->channel->lock);
 	cq->events_due++;
-	add_tokens(cq->channel->fd, 1);
+	nic_tokens_add(cq->channel->fd, 1);
 	pthread_mutex_unlock(&cq->channel->lock);
 }
 
@@ -115,7 +115,7 @@ void nic_channel_forget(struct nic_channel *channel, struct nic_cq *cq)
 {
 	pthread_mutex_lock(&channel->lock);
 	list_del(&cq->of_channel);
-	drop_tokens(channel->fd, cq->events_due);
+	nic_tokens_drop(channel->fd, cq->events_due);
 	pthread_mutex_unlock(&channel->lock);
 }
 
@@ -126,7 +126,7 @@ struct queued_event {
 
 int nic_event_queue_init(struct nic_event_queue *queue)
 {
-	queue->fd = make_eventfd();
+	queue->fd = nic_tokens_open();
 	if (queue->fd < 0)
 		return errno;
 	pthread_mutex_init(&queue->lock, NULL);
@@ -151,14 +151,14 @@ void nic_event_raise(struct nic_event_queue *queue, const struct ibv_async_event
 	queued->event = *event;
 	pthread_mutex_lock(&queue->lock);
 	list_add_tail(&queue->events, &queued->node);
-	add_tokens(queue->fd, 1);
+	nic_tokens_add(queue->fd, 1);
 	pthread_mutex_unlock(&queue->lock);
 }
 
 int nic_event_wait(struct nic_event_queue *queue, struct ibv_async_event *event)
 {
 	for (;;) {
-		if (take_token(queue->fd))
+		if (nic_tokens_take(queue->fd))
 			return -1;
 		struct queued_event *queued = NULL;
 
@@ -191,7 +191,7 @@ unsigned nic_event_forget(struct nic_event_queue *queue, const void *element)
 			dropped++;
 		}
 	}
-	drop_tokens(queue->fd, dropped);
+	nic_tokens_drop(queue->fd, dropped);
 	pthread_mutex_unlock(&queue->lock);
 	return dropped;
 }

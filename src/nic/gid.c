@@ -178,7 +178,7 @@ static struct candidate *read_candidates(const char *const *interfaces, unsigned
 /* What an Ethernet has, if the interface does not say. */
 #define USUAL_MTU 1500
 
-static uint32_t mtu_of_interface(uint32_t ifindex)
+uint32_t gid_interface_mtu(uint32_t ifindex)
 {
 	struct ifreq request = { 0 };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -282,7 +282,7 @@ static void change(struct gid_table *table, struct candidate *candidates, unsign
 	table->changes += changed;
 	for (uint32_t i = 0; i < table->count; i++) {
 		if (!gid_is_zero(&table->gids[i])) {
-			table->interface_mtu = mtu_of_interface(table->ifindex[i]);
+			table->interface_mtu = gid_interface_mtu(table->ifindex[i]);
 			break;
 		}
 	}

@@ -48,6 +48,9 @@ bool gid_is_local(const union ibv_gid *gid);
 /* Reads the host's addresses again, if it can. */
 void gid_update_local(void);
 
+/* Bytes; 1500 if the interface does not say. */
+uint32_t gid_interface_mtu(uint32_t ifindex);
+
 bool gid_is_zero(const union ibv_gid *gid);
 bool gid_is_ipv4(const union ibv_gid *gid);
 bool gid_is_loopback(const union ibv_gid *gid);

@@ -26,7 +26,7 @@
 #include "observe/cause.h"
 #include "observe/counters.h"
 
-#define NIC_LAYOUT_VERSION 10
+#define NIC_LAYOUT_VERSION 14
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -38,6 +38,7 @@
 #define NIC_MAX_SRQ	   65536
 #define NIC_MAX_MR_LOG2	   20
 #define NIC_MAX_MR	   (1u << NIC_MAX_MR_LOG2)
+#define NIC_MAX_MW	   65536 /* they take entries of the regions' table */
 #define NIC_MAX_WR	   32768
 #define NIC_MAX_CQE	   ((1 << 23) - 1)
 #define NIC_MAX_SGE	   32
@@ -153,6 +154,7 @@ static inline enum nic_kind nic_kind(enum ibv_wr_opcode opcode)
 {
 	const uint32_t kinds = NIC_KIND(IBV_WR_RDMA_WRITE, NIC_WRITES) | NIC_KIND(IBV_WR_RDMA_WRITE_WITH_IMM, NIC_WRITES) |
 			       NIC_KIND(IBV_WR_SEND, NIC_SENDS) | NIC_KIND(IBV_WR_SEND_WITH_IMM, NIC_SENDS) |
+			       NIC_KIND(IBV_WR_SEND_WITH_INV, NIC_SENDS) |
 			       NIC_KIND(IBV_WR_RDMA_READ, NIC_READS) | NIC_KIND(IBV_WR_ATOMIC_CMP_AND_SWP, NIC_ATOMICS) |
 			       NIC_KIND(IBV_WR_ATOMIC_FETCH_AND_ADD, NIC_ATOMICS);
 
@@ -289,10 +291,14 @@ enum nic_unmapped {
 };
 
 /*
- * A memory region. Word `state`: tag 11 | valid 1 | access 20, in bits 0..31. A key is (index ^
+ * A memory region, or a memory window. Word `state`: tag 11 | valid 1 | access 20, in bits 0..31. A key is (index ^
  * key_mask) << 12 | tag << 1 | r, where r is 0 in the lkey and 1 in the rkey. The owner writes the
  * other fields while state says invalid; deregistration stores invalid, then waits until every
  * visit that may have seen it valid is over.
+ *
+ * A window is never "valid": who looks for a region does not find it. Its state has NIC_MW, its only key's bit 0 is
+ * NIC_MW_KEY_ODD, and NIC_MW_BOUND says that the fields may be used. The owner sets that; the owner, or the initiator of a SEND
+ * with Invalidate, takes it away by CAS. `addr` of a window is in its region's address space.
  */
 struct seg_mr {
 	_Atomic uint64_t state;
@@ -300,14 +306,26 @@ struct seg_mr {
 	uint64_t length; /* bytes */
 	uint64_t iova;	 /* what remote addresses and SGEs name the first byte */
 	uint32_t pd;
-	uint32_t unmapped; /* enum nic_unmapped */
+	union {
+		uint32_t unmapped; /* enum nic_unmapped */
+		uint32_t qpn;	   /* window of type 2: by which it was bound, and by which alone it is used */
+	};
 	/* What of it peers reach through a file of the owner, in the owner's address space; none: 0, 0. With the pages file
 	 * the owner ends that before fork by storing 0 to mapped_end while the region stays valid. */
 	_Atomic uint64_t mapped_start, mapped_end;
-	uint32_t file; /* 0: the pages file; else seg_file.file of the one that has it all */
+	union {
+		uint32_t file;	 /* 0: the pages file; else seg_file.file of the one that has it all */
+		uint32_t region; /* window: index + 1 of the region that it lies in; 0: nobody looks at these fields */
+	};
 	_Atomic uint32_t refused; /* by anyone: accesses with its key that were not right */
 };
-#define NIC_MR_VALID (1ull << 20)
+#define NIC_MR_VALID   (1ull << 20)
+#define NIC_MW	       (1ull << 32)
+#define NIC_MW_BOUND   (1ull << 33)
+#define NIC_MW_TYPE_2  (1ull << 34)
+#define NIC_MW_KEY_ODD (1ull << 35)
+/* Of a region, for the owner alone: how many windows' `region` it is. */
+#define NIC_MR_WINDOWS (1ull << 40)
 
 /*
  * A file that regions of the owner lie in (nic/files.h). The owner writes it before a region that names it is valid, and
@@ -343,6 +361,26 @@ struct seg_attention {
 	_Atomic uint64_t leaf[1024];
 };
 
+/*
+ * What is to be said for the owner if it is killed: a connection of src/cm to another host, which would not hear of it. The owner
+ * writes it; of the processes that are attached and outlive it, the one that turns `state` from 1 into 2 by CAS sends the DREQ.
+ */
+struct seg_will {
+	_Atomic uint32_t state; /* owner: 1 when the rest is there (release), 0 when the connection is over */
+	uint32_t local_id, remote_id, remote_qpn;
+	union ibv_gid sgid, dgid;
+	uint8_t traffic_class, hop_limit;
+	uint16_t port; /* UDP */
+	uint32_t reserved;
+};
+
+#define NIC_WILLS 255
+
+struct seg_wills {
+	nic_aligned _Atomic uint64_t next; /* owner: offset of more of them, or 0; after they are zero */
+	struct seg_will will[NIC_WILLS];
+};
+
 struct seg_header {
 	uint64_t magic;
 	uint32_t version;
@@ -357,6 +395,7 @@ struct seg_header {
 	uint32_t membarrier; /* the owner's membarrier(2) reaches others, and theirs the owner: see nic/visit.h */
 	_Atomic uint32_t slot_count;
 	_Atomic uint32_t slots[NIC_OWN_SLOTS];
+	_Atomic uint64_t wills; /* owner: offset of the first struct seg_wills, or 0 */
 	char comm[16];
 	/* For who may read the owner's memory (uroce top): the tables of its private struct nic_qp and nic_cq, by index, and the
 	 * sizes of what they hold, which tell another build from ours. */

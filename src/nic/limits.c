@@ -24,6 +24,8 @@ static const struct nic_limits own = {
 	.max_mr = NIC_MAX_MR,
 	.max_pd = 1u << 20,
 	.max_ah = 1u << 20,
+	.max_mw = NIC_MAX_MW,
+	.windows = true,
 	.max_rd_atomic = NIC_MAX_RD_ATOMIC,
 	.max_init_rd_atomic = NIC_MAX_RD_ATOMIC,
 	.max_srq = NIC_MAX_SRQ,
@@ -34,7 +36,8 @@ static const struct nic_limits own = {
 };
 
 /*
- * What `ibv_devinfo -v` printed for these NICs, as published in the places named. It does not print
+ * What `ibv_devinfo -v` printed for these NICs, as published in the places named. A max_mw of 0 is also what
+ * those print that have memory windows. It does not print
  * the inline limit, which the drivers make of their WQE's size: here it is what an RC queue pair
  * gets. libmlx4 and libmlx5 have WQEs of 1008 and 1024 bytes, less the segments in front of the
  * data; irdma's WQE leaves 101 bytes, rxe's has room for 32 SGEs.
@@ -53,6 +56,7 @@ static const struct nic_limits nics[] = {
 		.max_mr = 524032,
 		.max_pd = 32764,
 		.max_ah = INT_MAX,
+		.windows = true,
 		.max_rd_atomic = 16,
 		.max_init_rd_atomic = 128,
 		.max_srq = 65472,
@@ -74,6 +78,7 @@ static const struct nic_limits nics[] = {
 		.max_mr = 16777216,
 		.max_pd = 16777216,
 		.max_ah = INT_MAX,
+		.windows = true,
 		.max_rd_atomic = 16,
 		.max_init_rd_atomic = 16,
 		.max_srq = 8388608,
@@ -95,6 +100,7 @@ static const struct nic_limits nics[] = {
 		.max_mr = 16777216,
 		.max_pd = 8388608,
 		.max_ah = INT_MAX,
+		.windows = true,
 		.max_rd_atomic = 16,
 		.max_init_rd_atomic = 16,
 		.max_srq = 8388608,
@@ -116,6 +122,7 @@ static const struct nic_limits nics[] = {
 		.max_mr = 4194301,
 		.max_pd = 262141,
 		.max_ah = 131072,
+		.windows = true,
 		.max_rd_atomic = 8,
 		.max_init_rd_atomic = 8,
 		.max_msg = 0x7fffffff,
@@ -167,6 +174,8 @@ static struct nic_limits within_own(const struct nic_limits *nic)
 		.max_mr = smaller(nic->max_mr, own.max_mr),
 		.max_pd = smaller(nic->max_pd, own.max_pd),
 		.max_ah = smaller(nic->max_ah, own.max_ah),
+		.max_mw = smaller(nic->max_mw, own.max_mw),
+		.windows = nic->windows,
 		.max_rd_atomic = smaller(nic->max_rd_atomic, own.max_rd_atomic),
 		.max_init_rd_atomic = smaller(nic->max_init_rd_atomic, own.max_init_rd_atomic),
 		.max_srq = smaller(nic->max_srq, own.max_srq),

@@ -14,6 +14,8 @@ struct nic_limits {
 	uint32_t max_qp, max_qp_wr, max_sge, max_sge_rd, max_inline;
 	uint32_t max_cq, max_cqe;
 	uint32_t max_mr, max_pd, max_ah;
+	uint32_t max_mw; /* as it is reported */
+	bool windows;	 /* there are memory windows: NIC_MAX_MW of them */
 	uint32_t max_rd_atomic, max_init_rd_atomic; /* as responder, as initiator; per QP */
 	uint32_t max_srq, max_srq_wr, max_srq_sge;
 	bool atomics;

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "nic/crash.h"
+#include "nic/mw.h"
 #include "nic/share.h"
 #include "nic/visit.h"
 #include "nic/vma.h"
@@ -144,16 +145,32 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 static int revoke(struct nic_mr *mr)
 {
 	struct seg_mr *shared = mr->shared;
-	uint64_t state = atomic_load(&shared->state);
-	uint32_t pid = 0;
+	uint32_t pid = 0, bound;
 
-	atomic_store(&shared->state, state & ~NIC_MR_VALID);
+	/* Nothing is bound to it from here on: binding looks at its state under the same lock. */
+	pthread_mutex_lock(&mr->nic->mw_lock);
+	bound = mw_bound_to(mr->nic, mr->index);
+	if (!bound)
+		atomic_fetch_and(&shared->state, ~NIC_MR_VALID);
+	pthread_mutex_unlock(&mr->nic->mw_lock);
+	if (bound) {
+		cause_record(nic_causes(mr->nic), &(struct cause){ .code = CAUSE_REGION_HAS_WINDOWS,
+								   .error = EBUSY,
+								   .addr = mr->addr,
+								   .length = mr->length,
+								   .key = mr->rkey,
+								   .count = bound });
+		return EBUSY;
+	}
 	crash_point(MR_INVALID);
 	if (visits_over(mr->nic, NIC_GRACE, &pid)) {
 		crash_point(MR_REVOKED);
+		pthread_mutex_lock(&mr->nic->mw_lock);
+		mw_forget_region(mr->nic, mr->index);
+		pthread_mutex_unlock(&mr->nic->mw_lock);
 		return 0;
 	}
-	atomic_store(&shared->state, state);
+	atomic_fetch_or(&shared->state, NIC_MR_VALID);
 	cause_record(nic_causes(mr->nic), &(struct cause){ .code = CAUSE_DEREG_STOPPED_PEER,
 							   .error = EBUSY,
 							   .addr = mr->addr,
@@ -182,7 +199,6 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 		changed.access = access;
 
 	int error = check_range(mr->nic, &changed);
-	uint64_t state = atomic_load(&mr->shared->state);
 	struct share_run run;
 
 	if (!error)
@@ -199,7 +215,7 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 	}
 	share_unlock(mr->nic);
 	if (error) {
-		atomic_store(&mr->shared->state, state);
+		atomic_fetch_or(&mr->shared->state, NIC_MR_VALID);
 		return refuse(mr->nic, CAUSE_NO_MEMORY, error, &changed);
 	}
 	return 0;
@@ -221,8 +237,8 @@ int nic_mr_deregister(struct nic_mr *mr)
 	return 0;
 }
 
-static enum cause_code check(struct seg_mr *mr, bool remote, uint32_t key, uint64_t addr, uint64_t length, uint32_t rights,
-			     uint32_t pd, struct piece *piece, struct cause *c)
+static enum cause_code check(struct nic_segment *seg, struct seg_mr *mr, bool remote, uint32_t key, uint64_t addr, uint64_t length,
+			     uint32_t rights, uint32_t pd, uint32_t qpn, struct piece *piece, struct cause *c)
 {
 	uint64_t state = atomic_load_explicit(&mr->state, memory_order_acquire);
 
@@ -231,6 +247,8 @@ static enum cause_code check(struct seg_mr *mr, bool remote, uint32_t key, uint6
 	c->length = length;
 	c->access = rights;
 	c->pd = pd;
+	if (state & NIC_MW)
+		return remote ? mw_check(seg, key, addr, length, rights, pd, qpn, piece, c) : CAUSE_LKEY_IS_RKEY;
 	if ((key >> 1 & MR_TAG_MASK) != state_tag(state) || !state)
 		return remote ? CAUSE_RKEY_UNKNOWN : CAUSE_LKEY_UNKNOWN;
 	c->region_addr = mr->iova;
@@ -252,11 +270,11 @@ static enum cause_code check(struct seg_mr *mr, bool remote, uint32_t key, uint6
 }
 
 enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
-			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
+			 uint64_t length, uint32_t rights, uint32_t pd, uint32_t qpn, struct piece *piece,
 			 struct cause *c)
 {
 	struct seg_mr *mr = mr_of_key(seg, key);
-	enum cause_code code = check(mr, remote, key, addr, length, rights, pd, piece, c);
+	enum cause_code code = check(seg, mr, remote, key, addr, length, rights, pd, qpn, piece, c);
 
 	/* Not one that the key does not, or no longer, name. */
 	if (code && c->region_length && code != CAUSE_RKEY_DEREGISTERED && code != CAUSE_LKEY_DEREGISTERED)

@@ -45,13 +45,13 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 		    uint32_t access, struct nic_mr *mr);
 
 /* Changes what flags (enum ibv_rereg_mr_flags) names. The keys change when the range does; programs
- * count on them as long as it does not. errno values of registration; after a failure the region is
+ * count on them as long as it does not. errno values of registration and deregistration; after a failure the region is
  * as it was. */
 int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length,
 		      uint32_t access);
 
-/* When this returns 0, no initiator touches the region any more. EBUSY when a stopped process is in
- * the middle of an access and stays so for a second: the region remains registered. */
+/* When this returns 0, no initiator touches the region any more. EBUSY when a window is bound to the region (specification
+ * 10.6.7.2.6), or a stopped process is in the middle of an access and stays so for a second: the region remains registered. */
 int nic_mr_deregister(struct nic_mr *mr);
 
 /* seg_mr.state and keys: see nic/layout.h. */
@@ -83,15 +83,16 @@ static inline struct piece mr_piece(const struct seg_mr *mr, uint64_t addr, uint
 
 /*
  * Checks a key of a segment, our own or, within a visit, another's: [addr, addr + length) in the
- * key's address space, rights (enum ibv_access_flags that must all be there), protection domain.
+ * key's address space, rights (enum ibv_access_flags that must all be there), protection domain; with remote, the number of
+ * the QP that is accessed through, which a window may belong to.
  * Returns CAUSE_NONE and *piece, where that is in the owner's address space; or the cause's code, as for
- * an lkey (CAUSE_LKEY_*) or, with remote, an rkey (CAUSE_RKEY_*); c gets the region's numbers.
+ * an lkey (CAUSE_LKEY_*) or, with remote, an rkey (CAUSE_RKEY_*, CAUSE_WINDOW_*); c gets the region's numbers.
  */
 enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
-			 uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece,
+			 uint64_t length, uint32_t rights, uint32_t pd, uint32_t qpn, struct piece *piece,
 			 struct cause *c);
 
-/* The same without saying what is wrong: whether it is all right. */
+/* The same without saying what is wrong: whether it is all right. Windows are left to mr_check. */
 static inline bool mr_find(struct nic_segment *seg, bool remote, uint32_t key, uint64_t addr,
 			   uint64_t length, uint32_t rights, uint32_t pd, struct piece *piece)
 {

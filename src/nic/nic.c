@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "local/attach.h"
 #include "nic/addresses.h"
 #include "nic/helper.h"
@@ -64,6 +65,7 @@ static void before_fork(void)
 {
 	pthread_mutex_lock(&the_lock);
 	if (the_nic) {
+		cm_before_fork(the_nic);
 		share_before_fork(the_nic);
 		attach_lock(the_nic);
 	}
@@ -74,6 +76,7 @@ static void after_fork_in_parent(void)
 	if (the_nic) {
 		attach_unlock(the_nic);
 		share_after_fork_in_parent(the_nic);
+		cm_after_fork_in_parent(the_nic);
 	}
 	pthread_mutex_unlock(&the_lock);
 }
@@ -86,6 +89,7 @@ static void after_fork_in_child(void)
 	if (the_nic) {
 		atomic_store(&the_nic->orphan, true);
 		share_after_fork_in_child(the_nic);
+		cm_stop(the_nic);
 		wire_stop(the_nic);
 		addresses_stop(the_nic);
 		attach_stop(the_nic);
@@ -162,6 +166,7 @@ static struct nic *make(const char **why, int *error)
 	pthread_mutex_init(&nic->visitors_lock, NULL);
 	pthread_mutex_init(&nic->assist_lock, NULL);
 	pthread_mutex_init(&nic->atomic_lock, NULL);
+	pthread_mutex_init(&nic->mw_lock, NULL);
 	pthread_mutex_init(&nic->lock, NULL);
 	list_init(&nic->visitors);
 	list_init(&nic->deferred);
@@ -192,6 +197,8 @@ static struct nic *make(const char **why, int *error)
 	*error = addresses_start(nic);
 	if (!*error)
 		*error = wire_start(nic);
+	if (!*error)
+		*error = cm_start(nic);
 	if (*error)
 		goto no_attach;
 	*why = "no slot (abstract unix sockets)";
@@ -207,6 +214,7 @@ static struct nic *make(const char **why, int *error)
 no_helper:
 	attach_stop(nic);
 no_attach:
+	cm_stop(nic);
 	wire_stop(nic);
 	addresses_stop(nic);
 	share_stop(nic);
@@ -276,6 +284,7 @@ void nic_close(struct nic *nic)
 		pthread_mutex_unlock(&the_lock);
 		return;
 	}
+	cm_stop(nic);
 	share_stop(nic);
 	wire_stop(nic);
 	addresses_stop(nic);

@@ -25,6 +25,7 @@ struct attach;
 struct share;
 struct wire;
 struct addresses;
+struct cm;
 
 struct nic {
 	struct nic_segment *seg;
@@ -38,6 +39,7 @@ struct nic {
 	struct table qps, cqs, srqs, mrs; /* index → private object */
 	pthread_mutex_t assist_lock;	  /* requests for assistance under way (local/assist.c) */
 	pthread_mutex_t atomic_lock;	  /* held over each atomic on our memory */
+	pthread_mutex_t mw_lock;	  /* nic/mw.h; taken after a QP's lock, and held while visits are waited for */
 	_Atomic uint32_t next_pd;
 
 	_Atomic pid_t visit_owners[NIC_VISITS]; /* threads that keep a visit word */
@@ -62,6 +64,7 @@ struct nic {
 	struct share *share;   /* nic/share.h; NULL: memory stays private */
 	struct wire *wire;     /* src/roce: UDP sockets */
 	struct addresses *addresses; /* nic/addresses.h */
+	struct cm *cm;	       /* src/cm: connections by address */
 };
 
 /* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with

@@ -9,6 +9,7 @@
 #include "nic/cq.h"
 #include "nic/gid.h"
 #include "nic/lock.h"
+#include "nic/mw.h"
 #include "nic/rq.h"
 #include "nic/srq.h"
 #include "nic/transport.h"
@@ -32,6 +33,12 @@ static inline const struct nic_ah *nic_ah_of(const struct ibv_ah *ah)
 	return &((const struct nic_ah_handle *)ah)->nic;
 }
 
+/* What an ibv_mw points to, in the same way. */
+struct nic_mw_handle {
+	struct ibv_mw mw; /* must be first */
+	struct nic_mw nic;
+};
+
 /* A send WQE, private to the process. What every request has stands in one cache line, with its first SGE or its first
  * inline bytes. */
 struct nic_swqe {
@@ -43,6 +50,11 @@ struct nic_swqe {
 		};
 		struct {
 			uint64_t compare_add, swap;
+		};
+		struct { /* a bind; rkey is the new one, remote_addr where the window begins */
+			uint64_t window_length;
+			uint32_t window; /* a key of it */
+			uint32_t window_lkey, window_access;
 		};
 	};
 	nic_aligned uint64_t wr_id;
@@ -152,6 +164,9 @@ int nic_swqe_set_sges(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_
 		      uint32_t num_sge);
 int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_data_buf *buf,
 			size_t num_buf);
+/* What a claimed IBV_WR_BIND_MW binds, to what, and its new key: 0, or EINVAL. */
+int nic_swqe_set_bind(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_mw *mw, uint32_t rkey,
+		      const struct ibv_mw_bind_info *info);
 /* Checks what can be said only now (UD without AH, atomic length…), publishes, runs, unlocks. On
  * error nothing of the batch is posted. */
 int nic_qp_commit(struct nic_qp *qp);

@@ -12,8 +12,7 @@
 #include "nic/request.h"
 #include "nic/requester.h"
 
-/* Where the opcode may be used (specification table 38; memory windows and invalidation are not
- * supported). */
+/* Where the opcode may be used (specification tables 38 and 76: there is no UC packet that invalidates). */
 static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
 {
 	switch (opcode) {
@@ -27,6 +26,11 @@ static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return type == IBV_QPT_RC;
+	case IBV_WR_BIND_MW:
+	case IBV_WR_LOCAL_INV:
+		return type != IBV_QPT_UD && nic_limits()->windows;
+	case IBV_WR_SEND_WITH_INV:
+		return type == IBV_QPT_RC && nic_limits()->windows;
 	default:
 		return false;
 	}
@@ -157,6 +161,25 @@ int nic_swqe_set_inline(struct nic_qp *qp, struct nic_swqe *wqe, const struct ib
 	return error;
 }
 
+#define WINDOW_ACCESS                                                                                           \
+	(IBV_ACCESS_LOCAL_WRITE /* says nothing */ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED)
+
+int nic_swqe_set_bind(struct nic_qp *qp, struct nic_swqe *wqe, const struct ibv_mw *mw, uint32_t rkey,
+		      const struct ibv_mw_bind_info *info)
+{
+	if (!mw || (!info->mr && info->length) || info->mw_access_flags & ~(unsigned)WINDOW_ACCESS)
+		return refuse(qp, CAUSE_POST_BIND, EINVAL, wqe->wr_id, wqe->list_index, wqe->opcode, info->mw_access_flags,
+			      WINDOW_ACCESS);
+	wqe->window = mw_key(&((const struct nic_mw_handle *)mw)->nic);
+	wqe->rkey = rkey;
+	wqe->remote_addr = info->addr;
+	wqe->window_length = info->length;
+	wqe->window_lkey = info->mr ? info->mr->lkey : 0;
+	wqe->window_access = info->mw_access_flags;
+	return 0;
+}
+
 /* What can be said only when the whole WQE is there. */
 static int check(struct nic_qp *qp, struct nic_swqe *wqe)
 {
@@ -200,7 +223,11 @@ static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
 	if (error)
 		return error;
 	wqe->imm_data = wr->imm_data;
-	if (is_atomic(wr->opcode)) {
+	if (wr->opcode == IBV_WR_BIND_MW) {
+		error = nic_swqe_set_bind(qp, wqe, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+	} else if (wr->opcode == IBV_WR_LOCAL_INV || wr->opcode == IBV_WR_SEND_WITH_INV) {
+		wqe->rkey = wr->invalidate_rkey;
+	} else if (is_atomic(wr->opcode)) {
 		wqe->remote_addr = wr->wr.atomic.remote_addr;
 		wqe->rkey = wr->wr.atomic.rkey;
 		wqe->compare_add = wr->wr.atomic.compare_add;
@@ -215,7 +242,8 @@ static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
 		wqe->rkey = wr->wr.rdma.rkey;
 	}
 	/* A negative number of SGEs is too many as well. */
-	error = nic_swqe_set_sges(qp, wqe, wr->sg_list, (uint32_t)wr->num_sge);
+	if (!is_local(wr->opcode))
+		error = nic_swqe_set_sges(qp, wqe, wr->sg_list, (uint32_t)wr->num_sge);
 	if (!error)
 		error = check(qp, wqe);
 	if (error)

@@ -24,7 +24,7 @@ static enum cause_code gather(const struct nic_qp *qp, struct nic_swqe *wqe, str
 		if (!wqe->sge[i].length)
 			continue;
 		enum cause_code code = mr_check(qp->nic->seg, false, wqe->sge[i].lkey, wqe->sge[i].addr,
-						wqe->sge[i].length, rights, qp->pd, &pieces[*count], c);
+						wqe->sge[i].length, rights, qp->pd, 0, &pieces[*count], c);
 
 		if (code)
 			return code;

@@ -21,7 +21,13 @@ static inline bool reads_remote(enum ibv_wr_opcode opcode)
 
 static inline bool is_send(enum ibv_wr_opcode opcode)
 {
-	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
+}
+
+/* Of memory windows of our own: executed here, whatever the transport (nic/mw.h). */
+static inline bool is_local(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
 }
 
 static inline bool has_imm(enum ibv_wr_opcode opcode)

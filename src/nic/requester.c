@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nic/attention.h"
+#include "nic/mw.h"
 #include "nic/request.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
@@ -59,6 +60,10 @@ static enum ibv_wc_opcode completion_opcode(enum ibv_wr_opcode opcode)
 		return IBV_WC_COMP_SWAP;
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return IBV_WC_FETCH_ADD;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
 	default:
 		return IBV_WC_SEND;
 	}
@@ -68,6 +73,8 @@ static void count(struct nic_qp *qp, const struct nic_swqe *wqe)
 {
 	struct seg_sent *sent = &qp->shared->sent;
 
+	if (is_local(wqe->opcode)) /* nothing was sent */
+		return;
 	counter_add_alone(&sent->requests[nic_kind(wqe->opcode)], 1);
 	counter_add_alone(&sent->bytes, wqe->length);
 }
@@ -216,7 +223,11 @@ static void step(struct nic_qp *qp, uint64_t *budget)
 	}
 	if (qp->type == IBV_QPT_UD)
 		qp->transport = transport_to(&wqe->ah.dgid);
-	switch (qp->transport->execute(qp, wqe, budget, &result)) {
+
+	enum transport_outcome outcome = is_local(wqe->opcode) ? mw_execute(qp, wqe, &result) :
+								 qp->transport->execute(qp, wqe, budget, &result);
+
+	switch (outcome) {
 	case TRANSPORT_DONE: {
 		uint64_t delay = timing_mode() == TIMING_RANDOM ? timing_delay() : 0;
 

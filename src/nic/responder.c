@@ -207,7 +207,7 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 		if (!part)
 			continue;
 		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE,
-			     receive->pd, &pieces[*count], c))
+			     receive->pd, 0, &pieces[*count], c))
 			return CAUSE_RECEIVE_BAD_SGE;
 		(*count)++;
 		left -= part;

@@ -39,26 +39,6 @@ struct port_buffers {
 	uint8_t bytes[RECEIVE_MESSAGES][RECEIVE_BYTES];
 };
 
-/*
- * IPv4 identifications, which the ICRC covers and no UDP socket tells: the CRC is solved for them, so a damaged packet is only
- * noticed if what comes out is not to be expected. Ours count from 0 within a datagram. Strangers count up from packet to packet;
- * Linux skips as many as milliseconds have passed, at most.
- */
-#define ID_FLOWS 1024u
-#define ID_STEP	 512u /* packets of other flows in between, or lost */
-#define ID_LATE	 512u /* reordered: soft-RoCE numbers a request, and may send all of a READ's answer before it */
-#define ID_OURS	 64u  /* segments of a datagram */
-
-struct icrc_flows {
-	struct icrc_flow {
-		uint64_t at; /* CLOCK_MONOTONIC ns, of the last good one; 0: none yet */
-		uint32_t key;
-		uint16_t last;
-		uint16_t unexpected; /* which came out of the last packet that was refused */
-		bool refused;
-	} flow[ID_FLOWS];
-};
-
 bool port_number(const char *value, uint16_t *number)
 {
 	char *end;
@@ -243,7 +223,7 @@ struct port *port_open_group(const union ibv_gid *mgid, const uint32_t interface
 	return NULL;
 }
 
-void port_close_descriptors(struct port *port)
+static void close_sockets(struct port *port)
 {
 	close(port->fd);
 	for (int i = 0; i < PORT_FLOWS; i++) {
@@ -252,17 +232,23 @@ void port_close_descriptors(struct port *port)
 	}
 }
 
+void port_close_descriptors(struct port *port)
+{
+	close_sockets(port);
+	steering_forget(port, true);
+}
+
 void port_close(struct port *port)
 {
-	port_close_descriptors(port);
+	close_sockets(port);
+	steering_forget(port, false);
 	burst_forget_spares(port);
 	free(port->buffers);
 	free(port->seen);
 	free(port);
 }
 
-/* A socket of its own for a flow; nothing is ever received on it. */
-static int open_flow(struct port *port, uint16_t *number)
+int port_open_flow(struct port *port, uint16_t *number)
 {
 	union port_address address = port->address;
 	int fd = open_socket(&address);
@@ -302,7 +288,7 @@ int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, s
 	uint16_t number = port_configured();
 
 	if (port->flows[flow] < 0) {
-		port->flows[flow] = open_flow(port, &port->flow_port[flow]);
+		port->flows[flow] = port_open_flow(port, &port->flow_port[flow]);
 		if (port->flows[flow] < 0)
 			return errno;
 	}
@@ -315,40 +301,6 @@ int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, s
 		.sgid = port->gid, .dgid = *dgid, .sport = port->flow_port[flow], .dport = number
 	};
 	return 0;
-}
-
-/* Whether this identification is one to expect of the flow. */
-static bool id_is_expected(struct icrc_flows *flows, const struct icrc_path *path, uint16_t id)
-{
-	uint32_t from;
-
-	if (id < ID_OURS)
-		return true;
-	memcpy(&from, path->sgid.raw + 12, sizeof(from));
-	/* Linux counts per pair of addresses, not per port. */
-	uint32_t key = from * 0x9e3779b1u;
-	struct icrc_flow *flow = &flows->flow[key >> 22 & (ID_FLOWS - 1)];
-	uint64_t now = nic_now();
-
-	if (!flow->at || flow->key != key) {
-		*flow = (struct icrc_flow){ .at = now, .key = key, .last = id };
-		return true;
-	}
-	uint64_t idle = (now - flow->at) / 1000000u;
-	uint32_t step = ID_STEP + (idle > 0x4000 ? 0x4000u : (uint32_t)idle);
-
-	if ((uint16_t)(flow->last - id) < ID_LATE)
-		return true;
-	/* It jumped, and twice to the same place: that is where it is now. */
-	if ((uint16_t)(id - flow->last) > step && !(flow->refused && (uint16_t)(id - flow->unexpected) < ID_STEP)) {
-		flow->refused = true;
-		flow->unexpected = id;
-		return false;
-	}
-	flow->refused = false;
-	flow->last = id;
-	flow->at = now;
-	return true;
 }
 
 static union ibv_gid gid_of(const union port_address *address)
@@ -371,7 +323,7 @@ static bool read_packet(struct port *port, struct nic *nic, const uint8_t *bytes
 		counter_add(&nic->seg->counters.rx_malformed, 1);
 		return false;
 	}
-	if (!icrc_solve(path, bytes, length, &id) || (gid_is_ipv4(&path->dgid) && !id_is_expected(port->seen, path, id))) {
+	if (!icrc_solve(path, bytes, length, &id) || (gid_is_ipv4(&path->dgid) && !id_is_expected(port->seen, &path->sgid, id))) {
 		counter_add(&nic->seg->counters.rx_icrc_errors, 1);
 		return false;
 	}

@@ -12,6 +12,7 @@
 
 #include "nic/helper.h"
 #include "roce/icrc.h"
+#include "roce/identification.h"
 #include "roce/packet.h"
 
 #define PORT_FLOWS	 16
@@ -33,10 +34,12 @@ struct port {
 	uint16_t flow_port[PORT_FLOWS]; /* source port of each */
 	_Atomic bool polled; /* pollers look at it: a connected QP uses it, or something has arrived on it */
 	_Atomic uint32_t strays;   /* packets of other processes, since the filter was renewed */
-	uint64_t renew_after;	   /* CLOCK_MONOTONIC ns; helper */
+	_Atomic uint64_t asked_at; /* CLOCK_MONOTONIC ns, when anybody last asked who is where */
+	_Atomic bool steered;	   /* others know that we are there; set under the wire's lock */
+	struct asking *asking;	   /* helper; NULL: never yet (roce/steering.h) */
 	pthread_mutex_t receiving; /* held by who receives: what follows */
 	struct port_buffers *buffers;
-	struct icrc_flows *seen;
+	struct id_flows *seen;
 	pthread_mutex_t spare_lock; /* what follows: memory for bursts (roce/burst.h) */
 	struct burst_buffer *spare;
 	unsigned spares;
@@ -78,6 +81,9 @@ struct port *port_open_group(const union ibv_gid *mgid, const uint32_t interface
 void port_close(struct port *port);
 /* In a forked child, whose copy of the rest may be anything. */
 void port_close_descriptors(struct port *port);
+
+/* A socket of its own for a flow, of which *number is the source port; nothing is ever received on it. -1 with errno. */
+int port_open_flow(struct port *port, uint16_t *number);
 
 /* From the port to a GID; entropy chooses the flow. 0, or errno. */
 int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, struct route *route);

@@ -44,7 +44,7 @@ void wire_fail(struct wire_qp *w, uint64_t position, enum ibv_wc_status status, 
 
 static uint8_t opcode_of(const struct nic_qp *qp, const struct nic_swqe *wqe, bool first, bool last)
 {
-	bool imm = has_imm(wqe->opcode);
+	bool imm = has_imm(wqe->opcode), inv = wqe->opcode == IBV_WR_SEND_WITH_INV;
 	uint8_t operation;
 
 	switch (wqe->opcode) {
@@ -65,9 +65,13 @@ static uint8_t opcode_of(const struct nic_qp *qp, const struct nic_swqe *wqe, bo
 					    ROCE_WRITE_MIDDLE;
 		break;
 	default:
-		operation = first && last ? (imm ? ROCE_SEND_ONLY_IMM : ROCE_SEND_ONLY) :
+		operation = first && last ? (imm ? ROCE_SEND_ONLY_IMM :
+					     inv ? ROCE_SEND_ONLY_INV :
+						   ROCE_SEND_ONLY) :
 			    first	  ? ROCE_SEND_FIRST :
-			    last	  ? (imm ? ROCE_SEND_LAST_IMM : ROCE_SEND_LAST) :
+			    last	  ? (imm ? ROCE_SEND_LAST_IMM :
+					     inv ? ROCE_SEND_LAST_INV :
+						   ROCE_SEND_LAST) :
 					    ROCE_SEND_MIDDLE;
 	}
 	return ROCE_OPCODE(qp->type == IBV_QPT_UC ? ROCE_UC : ROCE_RC, operation);
@@ -224,6 +228,9 @@ static enum emitted fill(struct nic_qp *qp, struct wire_qp *w, struct burst *bur
 		struct cause c = { 0 };
 		uint32_t count;
 
+		/* Executed in its turn, when all before it is done (nic/requester.c). */
+		if (is_local(wqe->opcode))
+			return NOT_NOW;
 		if (psn_diff(w->next, w->una) >= (int32_t)window)
 			return NOT_NOW;
 		if (w->next_pos == w->end_pos && !begin(qp, w, wqe))

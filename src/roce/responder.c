@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "local/assist.h"
+#include "nic/mw.h"
 #include "nic/visit.h"
 #include "roce/wire.h"
 
@@ -166,7 +167,8 @@ static enum taken put_written(struct nic_qp *qp, struct wire_qp *w, const struct
 	}
 	if (!length)
 		return TAKEN;
-	code = mr_check(qp->nic->seg, true, w->rkey, w->va + w->offset, length, IBV_ACCESS_REMOTE_WRITE, qp->pd, &piece, &c);
+	code = mr_check(qp->nic->seg, true, w->rkey, w->va + w->offset, length, IBV_ACCESS_REMOTE_WRITE, qp->pd, qp->qpn, &piece,
+			&c);
 	if (!code &&
 	    memory_copy(qp->nic, attach_self(qp->nic), COPY_TO_PEER, &here, 1, &piece, 1, length, true) != COPY_DONE)
 		code = CAUSE_REMOTE_FAULT;
@@ -176,11 +178,30 @@ static enum taken put_written(struct nic_qp *qp, struct wire_qp *w, const struct
 	return TAKEN;
 }
 
+/* A SEND with Invalidate that cannot invalidate has arrived all the same, and is acknowledged; its receive and the connection
+ * fail (specification 9.9.3, class J, as Linux's rxe has it). False: so it is. */
+static bool invalidate(struct nic_qp *qp, const struct arrival *arrival, struct nic_cqe *cqe)
+{
+	struct cause c = { .opcode = arrival->packet.opcode };
+	enum cause_code code = mw_invalidate(qp->nic->seg, arrival->packet.rkey, qp->qpn, qp->pd, &c);
+
+	if (!code) {
+		cqe->wc_flags |= IBV_WC_WITH_INV;
+		cqe->imm_data = arrival->packet.rkey;
+		return true;
+	}
+	cqe->status = IBV_WC_REM_INV_REQ_ERR;
+	cqe->vendor_err = code;
+	record(qp, code, &c);
+	return false;
+}
+
 /* All of a message is there. */
 static void complete(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)
 {
 	const struct target self = target_self(qp->nic);
-	bool imm = roce_opcode(arrival->packet.opcode)->headers & ROCE_HAS_IMM, write = is_write(operation_of(arrival));
+	uint8_t headers = roce_opcode(arrival->packet.opcode)->headers;
+	bool imm = headers & ROCE_HAS_IMM, write = is_write(operation_of(arrival)), valid;
 
 	w->msn = psn_add(w->msn, 1);
 	w->begun = false;
@@ -198,7 +219,10 @@ static void complete(struct nic_qp *qp, struct wire_qp *w, const struct arrival 
 		};
 
 		w->taken = false;
+		valid = !(headers & ROCE_HAS_IETH) || invalidate(qp, arrival, &cqe);
 		responder_complete(&self, qp->shared, &w->receive, &cqe, arrival->packet.solicited);
+		if (!valid)
+			responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), NIC_QP_FAILED);
 	}
 	responder_count(qp->shared, write ? IBV_WR_RDMA_WRITE : IBV_WR_SEND, w->offset);
 	w->offset = 0;
@@ -220,8 +244,8 @@ static enum taken check_key(struct nic_qp *qp, struct wire_qp *w, const struct a
 
 	if (!length) /* zero bytes at any address with any key are nothing */
 		return TAKEN;
-	enum cause_code code = mr_check(qp->nic->seg, true, arrival->packet.rkey, arrival->packet.va, length, right, qp->pd, &piece,
-					&c);
+	enum cause_code code = mr_check(qp->nic->seg, true, arrival->packet.rkey, arrival->packet.va, length, right, qp->pd,
+					qp->qpn, &piece, &c);
 
 	return code ? refuse(qp, w, arrival, ROCE_NAK_ACCESS, code, &c) : TAKEN;
 }
@@ -349,7 +373,7 @@ static enum taken take_atomic(struct nic_qp *qp, struct wire_qp *w, const struct
 		return taken;
 	if (packet->va % 8)
 		return refuse(qp, w, arrival, ROCE_NAK_INVALID_REQUEST, CAUSE_ATOMIC_ALIGNMENT, &c);
-	code = mr_check(qp->nic->seg, true, packet->rkey, packet->va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp->pd, &piece, &c);
+	code = mr_check(qp->nic->seg, true, packet->rkey, packet->va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp->pd, qp->qpn, &piece, &c);
 	if (code)
 		return refuse(qp, w, arrival, ROCE_NAK_ACCESS, code, &c);
 	reply = new_reply(qp, w);
@@ -370,7 +394,6 @@ static enum taken take_atomic(struct nic_qp *qp, struct wire_qp *w, const struct
 
 static enum taken take_in_order(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival, uint32_t *packets)
 {
-	const struct roce_opcode *row = roce_opcode(arrival->packet.opcode);
 	struct cause c = { .opcode = arrival->packet.opcode };
 
 	*packets = 1;
@@ -383,9 +406,6 @@ static enum taken take_in_order(struct nic_qp *qp, struct wire_qp *w, const stru
 		return operation_of(arrival) == ROCE_READ_REQUEST ? take_read(qp, w, arrival, packets) :
 								     take_atomic(qp, w, arrival);
 	default:
-		/* There are no memory windows, and no keys that a peer could invalidate. */
-		if (row->headers & ROCE_HAS_IETH)
-			return refuse(qp, w, arrival, ROCE_NAK_INVALID_REQUEST, CAUSE_BAD_REQUEST, &c);
 		return take_message(qp, w, arrival);
 	}
 }
@@ -446,7 +466,7 @@ static bool emit_answer(struct nic_qp *qp, struct wire_qp *w, struct reply *repl
 
 	if (length)
 		code = mr_check(qp->nic->seg, true, reply->rkey, reply->va + offset, length, IBV_ACCESS_REMOTE_READ, qp->pd,
-				&piece, &c);
+				qp->qpn, &piece, &c);
 	if (!code && length &&
 	    memory_copy(qp->nic, attach_self(qp->nic), COPY_FROM_PEER, &here, 1, &piece, 1, length, false) != COPY_DONE)
 		code = CAUSE_REMOTE_FAULT;
@@ -636,9 +656,14 @@ static void take_next(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 {
 	const struct target self = target_self(qp->nic);
 	uint64_t state = atomic_load_explicit(&qp->shared->state, memory_order_relaxed);
-	struct seg_visit *here = visit_enter(qp->nic, qp->nic->seg);
+	bool invalidates = roce_opcode(arrival->packet.opcode)->headers & ROCE_HAS_IETH;
+	struct seg_visit *here;
 	uint32_t packets = 1;
 
+	/* What was asked for through a window before is answered before it goes; if that takes long, the packet counts as lost. */
+	if (invalidates && w->reply_next != w->reply_end && send_replies(qp, w))
+		return;
+	here = visit_enter(qp->nic, qp->nic->seg);
 	if (!here)
 		return;
 	enum taken taken = take_in_order(qp, w, arrival, &packets);

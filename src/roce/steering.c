@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <linux/filter.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,16 +18,22 @@
 static const uint8_t magic[] = "uroce place";
 
 struct question {
-	uint8_t kind, reserved;
+	uint8_t kind;
+	uint8_t round;	/* of the asker's, to tell late answers */
 	uint16_t place; /* network order: read by the filter */
 	uint8_t magic[sizeof(magic)];
 	uint32_t slot_count; /* in the answer */
 	uint32_t slots[NIC_OWN_SLOTS];
 };
 
-/* ms: how long an answer is waited for; who is stopped has none. */
-#define ANSWER_WAIT 5
-#define SILENT_MOST 4 /* in a row, behind which nobody is looked for */
+/* Places that are asked for at once, and ns since the last answer after which the others of them are given up. */
+#define ASKED_AT_ONCE 16u
+#define ANSWER_WAIT   50000000ull
+
+static socklen_t bytes_of(const union port_address *address)
+{
+	return address->any.sa_family == AF_INET ? sizeof(address->v4) : sizeof(address->v6);
+}
 
 bool steering_answer(struct nic *nic, struct port *port, const uint8_t *bytes, size_t length, const union port_address *from)
 {
@@ -43,15 +48,16 @@ bool steering_answer(struct nic *nic, struct port *port, const uint8_t *bytes, s
 	    (from->any.sa_family == AF_INET ? memcmp(&from->v4.sin_addr, &port->address.v4.sin_addr, 4) :
 					      memcmp(&from->v6.sin6_addr, &port->address.v6.sin6_addr, 16)))
 		return true;
+	/* Whoever asks gives the port a filter in a moment: we need not. */
+	atomic_store_explicit(&port->asked_at, nic_now(), memory_order_relaxed);
 	question.slot_count = atomic_load(&hdr->slot_count);
 	for (uint32_t i = 0; i < question.slot_count && i < NIC_OWN_SLOTS; i++)
 		question.slots[i] = atomic_load(&hdr->slots[i]);
-	sendto(port->fd, &question, sizeof(question), MSG_DONTWAIT | MSG_NOSIGNAL, &from->any,
-	       from->any.sa_family == AF_INET ? sizeof(from->v4) : sizeof(from->v6));
+	sendto(port->fd, &question, sizeof(question), MSG_DONTWAIT | MSG_NOSIGNAL, &from->any, bytes_of(from));
 	return true;
 }
 
-/* Slots in the order of the sockets that have the port. */
+/* Whose packets go where. */
 struct places {
 	uint32_t count; /* of entries */
 	struct {
@@ -59,16 +65,26 @@ struct places {
 	} entry[NIC_SLOTS];
 };
 
+struct asking {
+	struct helper_source source; /* must be first */
+	struct port *port;
+	int fd;		/* -1: not now */
+	uint64_t until; /* CLOCK_MONOTONIC ns, when the rest of the answers is given up */
+	uint8_t round;
+	uint32_t from, to; /* places asked for now */
+	uint32_t missing;  /* their answers */
+	uint32_t found;	   /* processes that were not known before, by them */
+	bool has_head;	   /* the port has a filter that gives questions to their places */
+	struct places places;
+};
+
 static void set_filter(struct port *port, const struct places *places)
 {
-	/* Questions go to the place that they name; others by bits 23 to 14 of the destination QPN. Behind the table: to anybody. */
+	/* Questions go to the place that they name; others by bits 23 to 14 of the destination QPN. Behind it: to anybody. */
 	static const struct sock_filter head[] = {
-		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, QUESTION, 0, 2),
-		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 2),
-		BPF_STMT(BPF_RET | BPF_A, 0),
-		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5),
-		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, NIC_QPN_INDEX_BITS - 8),
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, QUESTION, 0, 2),
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 2), BPF_STMT(BPF_RET | BPF_A, 0),
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5), BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, NIC_QPN_INDEX_BITS - 8),
 	};
 	size_t room = sizeof(head) / sizeof(head[0]) + 2 * places->count + 1, n = sizeof(head) / sizeof(head[0]);
 	struct sock_filter *code = calloc(room, sizeof(*code));
@@ -88,97 +104,151 @@ static void set_filter(struct port *port, const struct places *places)
 	free(code);
 }
 
-/* Who asks, and what it serves meanwhile. */
-struct asker {
-	int fd;
-	struct port *port;
-	struct nic *nic;
-	const struct served *served;
-	unsigned count;
-};
-
-/* Waits until something has arrived; true if that was an answer, perhaps. */
-static bool wait_for_answer(const struct asker *asker, int ms)
+static void ask_for_more(struct asking *asking)
 {
-	struct pollfd fds[1 + SERVED_MOST] = { { .fd = asker->fd, .events = POLLIN } };
-
-	for (unsigned i = 0; i < asker->count; i++)
-		fds[1 + i] = (struct pollfd){ .fd = asker->served[i].fd, .events = POLLIN };
-	if (poll(fds, 1 + asker->count, ms) <= 0)
-		return false;
-	for (unsigned i = 0; i < asker->count; i++) {
-		if (fds[1 + i].revents)
-			asker->served[i].source->ready(asker->nic, asker->served[i].source);
-	}
-	return fds[0].revents;
-}
-
-/* Who is at a place: its slots in *answer; false when nobody says. */
-static bool ask(const struct asker *asker, uint16_t place, struct question *answer)
-{
-	const union port_address *to = &asker->port->address;
-	struct question question = { .kind = QUESTION, .place = htons(place) };
-	uint64_t until = nic_now() + ANSWER_WAIT * 1000000ull, now;
+	const union port_address *to = &asking->port->address;
+	struct question question = { .kind = QUESTION, .round = ++asking->round };
 
 	memcpy(question.magic, magic, sizeof(magic));
-	if (sendto(asker->fd, &question, sizeof(question), MSG_NOSIGNAL, &to->any,
-		   to->any.sa_family == AF_INET ? sizeof(to->v4) : sizeof(to->v6)) < 0)
-		return false;
-	while ((now = nic_now()) < until) {
-		/* An answer to an earlier question may still come. */
-		if (wait_for_answer(asker, (int)((until - now) / 1000000u + 1)) &&
-		    recv(asker->fd, answer, sizeof(*answer), MSG_DONTWAIT) == sizeof(*answer) &&
-		    answer->place == question.place && answer->slot_count && answer->slot_count <= NIC_OWN_SLOTS)
-			return true;
+	asking->from = asking->to;
+	asking->to = asking->from + ASKED_AT_ONCE < NIC_SLOTS ? asking->from + ASKED_AT_ONCE : NIC_SLOTS;
+	asking->missing = asking->to - asking->from;
+	asking->found = 0;
+	asking->until = nic_now() + ANSWER_WAIT;
+	for (uint32_t place = asking->from; place < asking->to; place++) {
+		question.place = htons((uint16_t)place);
+		sendto(asking->fd, &question, sizeof(question), MSG_DONTWAIT | MSG_NOSIGNAL, &to->any, bytes_of(to));
 	}
-	return false;
 }
 
-static bool is_known(const struct places *places, uint32_t slot)
+static void ask_from_the_start(struct asking *asking)
 {
+	asking->places.count = asking->to = 0;
+	ask_for_more(asking);
+}
+
+static void stop(struct asking *asking)
+{
+	atomic_store(&asking->port->strays, 0); /* those had not been steered by what is known now */
+	close(asking->fd);			/* and so out of the helper's set */
+	asking->fd = -1;
+}
+
+/* All of the answers that will come are there. */
+static void go_on(struct asking *asking)
+{
+	/* Nobody has had a CPU for an answer; that says nothing about who is there. */
+	if (!asking->places.count) {
+		stop(asking);
+		return;
+	}
+	/* Behind the last place, and where there is no filter yet, all questions go to the same process. */
+	if (!asking->has_head && asking->from == 0 && asking->found == 1) {
+		static const struct places none;
+
+		set_filter(asking->port, &none);
+		asking->has_head = true;
+		ask_from_the_start(asking);
+		return;
+	}
+	if (asking->found && asking->to < NIC_SLOTS) {
+		ask_for_more(asking);
+		return;
+	}
+	set_filter(asking->port, &asking->places);
+	stop(asking);
+}
+
+/* A process is where it answered from first: behind the last place it may answer for more. */
+static void enter(struct asking *asking, const struct question *answer, uint32_t place)
+{
+	struct places *places = &asking->places;
+	bool is_new = true;
+
 	for (uint32_t i = 0; i < places->count; i++) {
-		if (places->entry[i].slot == slot)
-			return true;
+		for (uint32_t j = 0; j < answer->slot_count; j++) {
+			if (places->entry[i].slot != answer->slots[j])
+				continue;
+			is_new = false;
+			if (place < places->entry[i].place)
+				places->entry[i].place = place;
+		}
 	}
-	return false;
+	asking->found += is_new;
+	for (uint32_t i = 0; is_new && i < answer->slot_count && places->count < NIC_SLOTS; i++) {
+		places->entry[places->count].slot = answer->slots[i];
+		places->entry[places->count++].place = place;
+	}
 }
 
-void steering_renew(struct port *port, struct nic *nic, const struct served *served, unsigned count)
+static void answers_ready(struct nic *nic, struct helper_source *source)
 {
-	union port_address address = port->address;
-	struct places *places = calloc(1, sizeof(*places));
-	int fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), silent = 0;
-	struct asker asker = { .fd = fd, .port = port, .nic = nic, .served = served, .count = count };
+	struct asking *asking = (struct asking *)source;
+	struct question answer;
+	ssize_t n;
 
+	(void)nic;
+	while (asking->fd >= 0 && (n = recv(asking->fd, &answer, sizeof(answer), MSG_DONTWAIT)) >= 0) {
+		uint32_t place = ntohs(answer.place);
+
+		if (n != sizeof(answer) || answer.round != asking->round || memcmp(answer.magic, magic, sizeof(magic)) ||
+		    !answer.slot_count || answer.slot_count > NIC_OWN_SLOTS || place < asking->from || place >= asking->to)
+			continue;
+		enter(asking, &answer, place);
+		asking->until = nic_now() + ANSWER_WAIT;
+		if (!--asking->missing)
+			go_on(asking);
+	}
+}
+
+void steering_ask(struct nic *nic, struct port *port)
+{
+	struct asking *asking = port->asking;
+	union port_address address = port->address;
+
+	if (!asking)
+		asking = port->asking = calloc(1, sizeof(*asking));
+	if (!asking)
+		return;
+	*asking = (struct asking){ .source.ready = answers_ready,
+				   .port = port,
+				   .fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0) };
 	if (address.any.sa_family == AF_INET)
 		address.v4.sin_port = 0;
 	else
 		address.v6.sin6_port = 0;
-	if (fd < 0 || !places ||
-	    bind(fd, &address.any, address.any.sa_family == AF_INET ? sizeof(address.v4) : sizeof(address.v6)))
-		goto out;
-	/* Without a filter questions go anywhere. */
-	set_filter(port, places);
-	for (uint16_t place = 0; place < NIC_SLOTS && silent < SILENT_MOST; place++) {
-		struct question answer;
-
-		if (!ask(&asker, place, &answer)) {
-			silent++;
-			continue;
-		}
-		silent = 0;
-		if (is_known(places, answer.slots[0])) /* there are no more: it went anywhere */
-			break;
-		for (uint32_t i = 0; i < answer.slot_count && places->count < NIC_SLOTS; i++) {
-			places->entry[places->count].slot = answer.slots[i];
-			places->entry[places->count++].place = place;
-		}
+	if (asking->fd < 0)
+		return;
+	/* Connected: nobody but who has the port can answer. */
+	if (bind(asking->fd, &address.any, bytes_of(&address)) ||
+	    connect(asking->fd, &port->address.any, bytes_of(&port->address)) || helper_watch(nic, asking->fd, &asking->source)) {
+		close(asking->fd);
+		asking->fd = -1;
+		return;
 	}
-	set_filter(port, places);
-out:
-	if (fd >= 0)
-		close(fd);
-	free(places);
+	ask_from_the_start(asking);
+}
+
+bool steering_is_asking(struct port *port, uint64_t *again)
+{
+	struct asking *asking = port->asking;
+
+	if (asking && asking->fd >= 0 && nic_now() >= asking->until)
+		go_on(asking);
+	if (!asking || asking->fd < 0)
+		return false;
+	*again = asking->until;
+	return true;
+}
+
+void steering_forget(struct port *port, bool is_orphan)
+{
+	if (!port->asking)
+		return;
+	if (port->asking->fd >= 0)
+		close(port->asking->fd);
+	if (!is_orphan)
+		free(port->asking);
 }
 
 /* What is handed over: as many packets at a time as fit, since the kernel queues few messages, however short. Before each from BTH
@@ -259,10 +329,9 @@ bool strays_hand_over(struct strays_batch *batch, struct strays *ours)
 {
 	struct iovec iov = { batch->bytes, batch->used };
 	struct sockaddr_un address;
-	struct msghdr message = { .msg_name = &address,
-				  .msg_namelen = name_of(batch->slot, &address),
-				  .msg_iov = &iov,
-				  .msg_iovlen = 1 };
+	struct msghdr message = {
+		.msg_name = &address, .msg_namelen = name_of(batch->slot, &address), .msg_iov = &iov, .msg_iovlen = 1
+	};
 
 	batch->used = batch->packets = 0;
 	/* A full socket loses them, as a full socket of the port would. */

@@ -13,19 +13,18 @@
 
 #include "roce/port.h"
 
-/* What arrives meanwhile: its `ready` is called, as the helper would. */
-struct served {
-	struct helper_source *source;
-	int fd;
-};
+/*
+ * Asking. Questions go out for some places at a time, and what comes back is taken by the helper when it comes: who is stopped, or
+ * waits for a CPU, does not answer soon. Meanwhile the port keeps the filter that it has, so that nobody else's packets go
+ * astray for our sake. Helper only.
+ */
+void steering_ask(struct nic *nic, struct port *port);
+/* Whether the port is being asked about; then goes on when it is time to, and says when to call again (CLOCK_MONOTONIC ns). */
+bool steering_is_asking(struct port *port, uint64_t *again);
+/* The port is being closed; in a forked child, only descriptors are. */
+void steering_forget(struct port *port, bool is_orphan);
 
-#define SERVED_MOST (NIC_OWN_SLOTS + 1)
-
-/* Asks who is where, and gives the port a filter. Takes milliseconds where processes do not answer; others' questions come to the
- * port, and what is handed over to us would soon fill its sockets. */
-void steering_renew(struct port *port, struct nic *nic, const struct served *served, unsigned count);
-
-/* Whether a datagram is a question of somebody's steering_renew(); it is answered. */
+/* Whether a datagram is a question of somebody who is asking; it is answered. */
 bool steering_answer(struct nic *nic, struct port *port, const uint8_t *bytes, size_t length, const union port_address *from);
 
 /* The sockets on which others hand packets over to us, one for each slot. */

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "cm/engine.h"
 #include "nic/requester.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
@@ -27,7 +28,13 @@
 #define STRAYS_MANY 4u
 #define RENEW_PAUSE 20000000ull
 
+/* ns that a QP waits, on its way to RTR, until the kernel knows whose its packets are, and rounds in which what is left on a port
+ * that is being closed goes to whom it is for. */
+#define STEERED_WAIT 100000000ull
+#define LAST_ROUNDS  16
+
 static void port_ready(struct nic *nic, struct helper_source *source);
+static unsigned receive(struct nic *nic, struct port *port);
 
 int wire_start(struct nic *nic)
 {
@@ -36,6 +43,7 @@ int wire_start(struct nic *nic)
 	if (!wire)
 		return ENOMEM;
 	pthread_mutex_init(&wire->lock, NULL);
+	pthread_cond_init(&wire->steered, NULL);
 	list_init(&wire->busy);
 	list_init(&wire->groups);
 	list_init(&wire->left);
@@ -60,10 +68,14 @@ void wire_stop(struct nic *nic)
 		}
 		return;
 	}
-	for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
+	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
+		for (int round = 0; round < LAST_ROUNDS && receive(nic, wire->ports[i]); round++)
+			continue;
 		port_close(wire->ports[i]);
+	}
 	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++)
 		strays_close(wire->strays[i]);
+	pthread_cond_destroy(&wire->steered);
 	pthread_mutex_destroy(&wire->lock);
 	free(wire);
 	nic->wire = NULL;
@@ -98,9 +110,6 @@ static void set_polled(struct nic *nic, struct port *port)
 	if (!atomic_load(&nic->wire->helped))
 		set_events(nic, port, 0);
 	atomic_store(&nic->wire->used, true);
-	/* Whoever comes last tells the kernel who is there, before there is anything to steer. */
-	atomic_store(&port->strays, STRAYS_MANY + 1);
-	nic_ring_doorbell(nic);
 }
 
 static void strays_ready(struct nic *nic, struct helper_source *source);
@@ -141,8 +150,11 @@ struct port *wire_port(struct nic *nic, const union ibv_gid *gid, bool polled, e
 			port->counters = &nic->seg->counters;
 			port->source.ready = port_ready;
 			helper_watch(nic, port->fd, &port->source);
+			/* Whoever comes last tells the kernel who is there, before there is anything to steer. */
+			atomic_store(&port->strays, STRAYS_MANY + 1);
 			wire->ports[count] = port;
 			atomic_store_explicit(&wire->count, count + 1, memory_order_release);
+			nic_ring_doorbell(nic);
 		} else {
 			*code = errno == EADDRINUSE ? CAUSE_WIRE_PORT : CAUSE_WIRE_UNREACHABLE;
 		}
@@ -248,6 +260,35 @@ static void open_new(struct nic *nic)
 	}
 }
 
+/* What comes for us until the kernel knows that we are there goes round by others, and what comes then would overtake it. */
+static void await_steering(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+	uint64_t until = nic_now() + STEERED_WAIT;
+	struct timespec at = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
+
+	pthread_mutex_lock(&wire->lock);
+	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
+		struct port *port = wire->ports[i];
+
+		while (!atomic_load(&port->steered)) {
+			/* Once is enough, where others have no CPU to answer. */
+			if (pthread_cond_clockwait(&wire->steered, &wire->lock, CLOCK_MONOTONIC, &at))
+				atomic_store(&port->steered, true);
+		}
+	}
+	pthread_mutex_unlock(&wire->lock);
+}
+
+/* The helper. */
+static void set_steered(struct wire *wire, struct port *port)
+{
+	pthread_mutex_lock(&wire->lock);
+	atomic_store(&port->steered, true);
+	pthread_cond_broadcast(&wire->steered);
+	pthread_mutex_unlock(&wire->lock);
+}
+
 static void connect_qp(struct nic_qp *qp)
 {
 	struct wire_qp *w = wire_of(qp);
@@ -256,6 +297,7 @@ static void connect_qp(struct nic_qp *qp)
 		wire_open_all(qp->nic, qp->gids);
 	else if (w)
 		wire_route(qp, w);
+	await_steering(qp->nic);
 }
 
 static void set_idle(struct nic_qp *qp, struct wire_qp *w)
@@ -467,6 +509,11 @@ static void arrived(void *arg, const struct arrival *arrival)
 		arrived_for_group(delivery, arrival);
 		return;
 	}
+	if (packet->qpn == 1) {
+		end_of_qp(delivery);
+		cm_take_packet(delivery->nic, arrival);
+		return;
+	}
 	if (!delivery->qp || delivery->qpn != packet->qpn) {
 		if (!is_ours(delivery->nic, packet->qpn)) {
 			add_stray(delivery, arrival);
@@ -562,38 +609,28 @@ static void strays_ready(struct nic *nic, struct helper_source *source)
 	end(&delivery);
 }
 
-static void renew_filter(struct nic *nic, struct port *port)
-{
-	struct served served[SERVED_MOST] = { { &port->source, port->fd } };
-	unsigned count = 1;
-
-	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++) {
-		struct strays *strays = nic->wire->strays[i];
-
-		if (strays)
-			served[count++] = (struct served){ &strays->source, strays->fd };
-	}
-	steering_renew(port, nic, served, count);
-}
-
 /* Ports whose packets keep coming to the wrong process. Returns when to look again. */
 static uint64_t renew_filters(struct nic *nic)
 {
 	struct wire *wire = nic->wire;
-	uint64_t now = nic_now(), next = UINT64_MAX;
+	uint64_t next = UINT64_MAX;
 
 	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
 		struct port *port = wire->ports[i];
+		uint64_t again, now = nic_now();
 
-		if (atomic_load(&port->strays) <= STRAYS_MANY)
-			continue;
-		if (now < port->renew_after) {
-			next = port->renew_after < next ? port->renew_after : next;
-			continue;
+		if (!steering_is_asking(port, &again) && atomic_load(&port->strays) > STRAYS_MANY) {
+			/* What came before somebody asked last, it may have been another, is no reason to ask again. */
+			atomic_store(&port->strays, 0);
+			if (now >= atomic_load_explicit(&port->asked_at, memory_order_relaxed) + RENEW_PAUSE) {
+				atomic_store_explicit(&port->asked_at, now, memory_order_relaxed);
+				steering_ask(nic, port);
+			}
 		}
-		renew_filter(nic, port);
-		port->renew_after = nic_now() + RENEW_PAUSE;
-		atomic_store(&port->strays, 0);
+		if (steering_is_asking(port, &again))
+			next = again < next ? again : next;
+		else if (!atomic_load(&port->steered))
+			set_steered(wire, port);
 	}
 	return next;
 }

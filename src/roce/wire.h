@@ -116,6 +116,7 @@ struct wire_qp {
 #define EVERYWHERE_MOST 8u
 
 struct wire {
+	pthread_cond_t steered;	 /* one of the ports is */
 	pthread_mutex_t lock;	 /* opening ports, their flows, busy, helped */
 	struct port *ports[GID_TABLE_LENGTH]; /* they stay until the end */
 	_Atomic uint32_t count;	 /* of ports; release, after the port is there */

@@ -481,7 +481,8 @@ static void check_confinement(struct patient *patient)
 static void check_clients(struct patient *patient)
 {
 	static const char *const clients[] = { "ibv_devices",  "ibv_devinfo", "ibv_rc_pingpong",
-					       "ib_write_lat", "ib_send_bw",  "qperf" };
+					       "ib_write_lat", "ib_send_bw",  "qperf",
+					       "rping",	       "ucmatose" };
 	unsigned found = 0, asked = 0, unfit = 0;
 
 	for (size_t i = 0; i < sizeof(clients) / sizeof(clients[0]); i++) {
@@ -494,7 +495,7 @@ static void check_clients(struct patient *patient)
 		found++;
 		if (program.kind != PROGRAM_DYNAMIC)
 			continue;
-		err = program_loading(program.image, &patient->libs, false, &loading);
+		err = program_loading(program.image, &patient->libs, PRELOAD_NOTHING, &loading);
 		if (err) {
 			report(patient, NOTE, "programs", action_for(err, NULL),
 			       "cannot ask the loader about %s: %s", program.path, strerror(err));
@@ -505,8 +506,8 @@ static void check_clients(struct patient *patient)
 			continue;
 		unfit++;
 		report(patient, NOTE, "programs", "use the package of rdma-core 39 to 56",
-		       "%s is built for another rdma-core: it needs %s of libibverbs.so.1",
-		       program.path, loading.missing);
+		       "%s is built for another rdma-core: it needs %s of %s",
+		       program.path, loading.missing, loading.library);
 	}
 	if (!found)
 		report(patient, NOTE, "programs", "apt install ibverbs-utils perftest",

@@ -87,6 +87,7 @@ static void gather_limits(struct json_object *limits, const struct ibv_device_at
 		{ "max_cq", attr->max_cq },
 		{ "max_cqe", attr->max_cqe },
 		{ "max_mr", attr->max_mr },
+		{ "max_mw", attr->max_mw },
 		{ "max_pd", attr->max_pd },
 		{ "max_ah", attr->max_ah },
 		{ "max_qp_rd_atom", attr->max_qp_rd_atom },

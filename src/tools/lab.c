@@ -44,8 +44,8 @@ static const struct argp_option options[] = {
 	{ .name = "wait",
 	  .key = 'w',
 	  .arg = "listen|TIME",
-	  .doc = "Start each host's command when that of the host before listens on a TCP port or has "
-		 "ended, or TIME after it. Without it, all at once if all are the same, else as "
+	  .doc = "Start each host's command when that of the host before listens on a port of TCP or rdma_cm, or "
+		 "has ended, or TIME after it. Without it, all at once if all are the same, else as "
 		 "'listen', but after a second at the latest" },
 	{ .name = "services",
 	  .key = 's',

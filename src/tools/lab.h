@@ -35,6 +35,7 @@ struct host {
 	int netns;
 	int tap;    /* -1 without the switch */
 	int tcp[2]; /* its tables of TCP sockets, IPv4 and IPv6; -1 where there is no IPv6 */
+	int local;  /* its table of unix sockets, among which are the ports of rdma_cm (cm/name.c) */
 	int counts; /* its interfaces' counts */
 };
 

@@ -132,8 +132,22 @@ static bool start_command(struct run *run)
 	return true;
 }
 
-/* Has the table a socket in the state LISTEN? */
-static bool table_has_listener(int table)
+/* A line of a table of TCP sockets: is it in the state LISTEN? */
+static bool is_tcp_listener(const char *line)
+{
+	unsigned state = 0;
+
+	return sscanf(line, " %*u: %*s %*s %x", &state) == 1 && state == 0x0a;
+}
+
+/* A line of the table of unix sockets: is it a port of rdma_cm that a program has asked for? Blocks are for who only connects. */
+static bool is_cm_port(const char *line)
+{
+	return strstr(line, " @uroce/cm/") && !strstr(line, "/block");
+}
+
+/* Has the table a socket of the kind? */
+static bool table_has(int table, bool (*is_it)(const char *line))
 {
 	char line[256];
 	FILE *file;
@@ -142,11 +156,8 @@ static bool table_has_listener(int table)
 	if (table < 0 || lseek(table, 0, SEEK_SET) < 0)
 		return false;
 	file = fdopen(fcntl(table, F_DUPFD_CLOEXEC, 0), "r");
-	while (file && !found && fgets(line, sizeof(line), file)) {
-		unsigned state = 0;
-
-		found = sscanf(line, " %*u: %*s %*s %x", &state) == 1 && state == 0x0a;
-	}
+	while (file && !found && fgets(line, sizeof(line), file))
+		found = is_it(line);
 	if (file)
 		fclose(file);
 	return found;
@@ -168,8 +179,8 @@ static bool may_start(const struct run *run, uint64_t *look)
 	last = &run->commands[run->started - 1];
 	now = clock_ns();
 	if (lab->wait != WAIT_TIME) {
-		if (last->ended || table_has_listener(host->tcp[0]) ||
-		    table_has_listener(host->tcp[1]))
+		if (last->ended || table_has(host->tcp[0], is_tcp_listener) ||
+		    table_has(host->tcp[1], is_tcp_listener) || table_has(host->local, is_cm_port))
 			return true;
 		if (now + LOOK_NS < *look)
 			*look = now + LOOK_NS;

@@ -96,8 +96,9 @@ static bool make_namespace(const struct lab *lab, struct host *host)
 	host->netns = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
 	host->tcp[0] = open("/proc/thread-self/net/tcp", O_RDONLY | O_CLOEXEC);
 	host->tcp[1] = open("/proc/thread-self/net/tcp6", O_RDONLY | O_CLOEXEC);
+	host->local = open("/proc/thread-self/net/unix", O_RDONLY | O_CLOEXEC);
 	host->counts = open("/proc/thread-self/net/dev", O_RDONLY | O_CLOEXEC);
-	if (host->netns < 0 || host->tcp[0] < 0 || host->counts < 0) {
+	if (host->netns < 0 || host->tcp[0] < 0 || host->local < 0 || host->counts < 0) {
 		complain(lab->name, "/proc/thread-self: %s", strerror(errno));
 		return false;
 	}

@@ -9,6 +9,19 @@
 
 #include "tools/tools.h"
 
+/* The path of a library that has to be there. */
+static bool find_library(const char *dir, const char *file, char path[PATH_MAX], const char *name)
+{
+	if (snprintf(path, PATH_MAX, "%s/%s", dir, file) >= PATH_MAX) {
+		complain(name, "%s: %s", dir, strerror(ENAMETOOLONG));
+		return false;
+	}
+	if (!access(path, R_OK))
+		return true;
+	complain(name, "%s: %s; build or install uroce again", path, strerror(errno));
+	return false;
+}
+
 bool libraries_find(struct libraries *libs, const char *name)
 {
 	char path[PATH_MAX + 64];
@@ -30,16 +43,9 @@ bool libraries_find(struct libraries *libs, const char *name)
 			 path, strerror(errno));
 		return false;
 	}
-	if (snprintf(libs->verbs, sizeof(libs->verbs), "%s/libibverbs.so.1", libs->dir) >=
-	    (int)sizeof(libs->verbs)) {
-		complain(name, "%s: %s", libs->dir, strerror(ENAMETOOLONG));
+	if (!find_library(libs->dir, "libibverbs.so.1", libs->verbs, name) ||
+	    !find_library(libs->dir, "librdmacm.so.1", libs->rdmacm, name))
 		return false;
-	}
-	if (access(libs->verbs, R_OK)) {
-		complain(name, "%s: %s; build or install uroce again", libs->verbs,
-			 strerror(errno));
-		return false;
-	}
 	if (strpbrk(libs->dir, ":;$")) {
 		complain(name,
 			 "the loader takes no directory with ':', ';' or '$' in its name, and the "
@@ -75,5 +81,19 @@ char *path_list_with(const char *list, const char *path)
 			break;
 	}
 	*end = '\0';
+	return result;
+}
+
+char *path_list_with_preload(const char *list, const struct libraries *libs, enum preload preload)
+{
+	char *with_rdmacm, *result;
+
+	if (preload == PRELOAD_NOTHING)
+		return strdup(list ? list : "");
+	if (preload == PRELOAD_VERBS)
+		return path_list_with(list, libs->verbs);
+	with_rdmacm = path_list_with(list, libs->rdmacm);
+	result = with_rdmacm ? path_list_with(with_rdmacm, libs->verbs) : NULL;
+	free(with_rdmacm);
 	return result;
 }

@@ -246,11 +246,17 @@ bool program_elevates(const struct program *program)
 	return getuid() && honoured && getxattr(program->image, "security.capability", NULL, 0) > 0;
 }
 
+/* What the loader lists. */
+struct listing {
+	bool other, rdmacm; /* a library of one of the names is not ours; there is a librdmacm */
+};
+
 /* One line of the loader's list: NAME => PATH (ADDRESS), or PATH (ADDRESS). */
-static void read_listed(char *line, const struct libraries *libs, struct loading *loading)
+static void read_listed(char *line, const struct libraries *libs, struct listing *listing)
 {
 	char *path = strstr(line, " => ");
 	char *address = NULL, *base;
+	bool verbs, rdmacm;
 
 	path = path ? path + 4 : line + strspn(line, "\t ");
 	for (char *at = path; (at = strstr(at, " (0x")); at++)
@@ -259,22 +265,34 @@ static void read_listed(char *line, const struct libraries *libs, struct loading
 		return;
 	*address = '\0';
 	base = strrchr(path, '/');
-	if (!base || strncmp(base, "/libibverbs.so", 14))
+	verbs = base && !strncmp(base, "/libibverbs.so", 14);
+	rdmacm = base && !strncmp(base, "/librdmacm.so", 13);
+	if (!verbs && !rdmacm)
 		return;
-	if (same_file(path, libs->verbs))
-		loading->ours = true;
-	else
-		loading->other = true;
+	listing->rdmacm |= rdmacm;
+	listing->other |= !same_file(path, verbs ? libs->verbs : libs->rdmacm);
+}
+
+/* Does what stands before `end` end in the path? */
+static bool ends_in(const char *line, const char *end, const char *path)
+{
+	size_t length = strlen(path);
+
+	return end - line >= (ptrdiff_t)length && !strncmp(end - length, path, length);
 }
 
 /* One of the loader's complaints: PROGRAM: LIBRARY: version `NODE' not found (required by FILE). */
 static void read_complaint(const char *line, const struct libraries *libs, struct loading *loading)
 {
 	const char *node = strstr(line, ": version `");
-	size_t length = strlen(libs->verbs);
 
-	if (!node || loading->missing[0] || node - line < (ptrdiff_t)length ||
-	    strncmp(node - length, libs->verbs, length))
+	if (!node || loading->missing[0])
+		return;
+	if (ends_in(line, node, libs->verbs))
+		loading->library = "libibverbs.so.1";
+	else if (ends_in(line, node, libs->rdmacm))
+		loading->library = "librdmacm.so.1";
+	else
 		return;
 	sscanf(node, ": version `%255[^']' not found (required by %4095[^)])", loading->missing,
 	       loading->needer);
@@ -282,11 +300,11 @@ static void read_complaint(const char *line, const struct libraries *libs, struc
 
 /* The child: becomes the loader, which lists what it would load and runs nothing. */
 static void __attribute__((noreturn))
-ask_loader(const char *loader, const char *image, const struct libraries *libs, bool preload,
-	   int out)
+ask_loader(const char *loader, const char *image, const struct libraries *libs,
+	   enum preload preload, int out)
 {
 	char *path = path_list_with(getenv("LD_LIBRARY_PATH"), libs->dir);
-	char *first = path_list_with(getenv("LD_PRELOAD"), libs->verbs);
+	char *first = path_list_with_preload(getenv("LD_PRELOAD"), libs, preload);
 	int null = open("/dev/null", O_RDONLY);
 
 	unsetenv("LD_DEBUG");
@@ -298,9 +316,10 @@ ask_loader(const char *loader, const char *image, const struct libraries *libs, 
 	_exit(1);
 }
 
-int program_loading(const char *image, const struct libraries *libs, bool preload,
+int program_loading(const char *image, const struct libraries *libs, enum preload preload,
 		    struct loading *loading)
 {
+	struct listing listing = { 0 };
 	char real[PATH_MAX];
 	struct header own;
 	char *line = NULL;
@@ -327,8 +346,10 @@ int program_loading(const char *image, const struct libraries *libs, bool preloa
 	}
 	while (getline(&line, &size, list) > 0) {
 		read_complaint(line, libs, loading);
-		read_listed(line, libs, loading);
+		read_listed(line, libs, &listing);
 	}
+	if (listing.other)
+		loading->preload = listing.rdmacm ? PRELOAD_BOTH : PRELOAD_VERBS;
 	free(line);
 	fclose(list);
 	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a program file is to the kernel and to the loader: found as execvp finds it, its script interpreters followed,
- * its ELF header read, and the loader itself asked which libibverbs.so.1 it would give the program. Asking the loader
+ * its ELF header read, and the loader itself asked which libibverbs.so.1 and librdmacm.so.1 it would give the program. Asking the loader
  * rather than reading DT_RPATH, DT_RUNPATH, DT_NEEDED and DT_VERNEED ourselves is right by construction.
  */
 #ifndef UROCE_TOOLS_PROGRAM_H
@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-struct libraries;
+#include "tools/libraries.h"
 
 enum program_kind {
 	PROGRAM_DYNAMIC, /* the loader will look for its libraries */
@@ -28,9 +28,10 @@ struct program {
 
 /* What the loader says of a program, with our directory first in LD_LIBRARY_PATH. */
 struct loading {
-	bool ours;  /* our libibverbs.so.1 is loaded */
-	bool other; /* another libibverbs.so.1 is loaded, by a DT_RPATH or a path in DT_NEEDED */
+	/* Another libibverbs.so.1 or librdmacm.so.1 than ours is loaded, by a DT_RPATH or a path in DT_NEEDED; this keeps it out. */
+	enum preload preload;
 	char missing[256]; /* a version node that it needs and that ours lacks; "" when there is none */
+	const char *library; /* which of ours lacks it */
 	char needer[PATH_MAX]; /* the file that needs it */
 };
 
@@ -43,9 +44,9 @@ bool program_elevates(const struct program *program);
 /* The architecture that our libraries are for, in words. */
 void program_own_arch(char arch[32]);
 
-/* Asks the loader about a PROGRAM_DYNAMIC, with our library preloaded or only on the path. No code of the program runs.
+/* Asks the loader about a PROGRAM_DYNAMIC, with our libraries preloaded or only on the path. No code of the program runs.
  * 0, or errno when the loader could not be asked. */
-int program_loading(const char *image, const struct libraries *libs, bool preload,
+int program_loading(const char *image, const struct libraries *libs, enum preload preload,
 		    struct loading *loading);
 
 #endif

@@ -3,8 +3,8 @@
  * uroce run: starts a program that sees the device. It becomes the program, so that exit status, signals, terminal and
  * process id are the program's own; what the program starts inherits the environment.
  *
- * The loader's path is enough for most. A program that insists on another libibverbs.so.1 (DT_RPATH, or a path in
- * DT_NEEDED) gets ours preloaded; not everything, because a preload disturbs some (a program built with a sanitizer wants
+ * The loader's path is enough for most. A program that insists on another libibverbs.so.1 or librdmacm.so.1
+ * (DT_RPATH, or a path in DT_NEEDED) gets ours preloaded; not everything, because a preload disturbs some (a program built with a sanitizer wants
  * to be first, a loader of another architecture complains). A program that cannot be served is not started: one line says why.
  *
  * Exit status when the program is not started: 125 our own failure, 126 it cannot be served or executed, 127 not found.
@@ -29,7 +29,7 @@ static const char doc[] =
 	"\n"
 	"Programs that are statically linked, that gain privileges (setuid, setgid, file "
 	"capabilities), that are for another architecture, or that need a newer rdma-core's "
-	"libibverbs cannot be served. Programs that clear the environment (env -i, sudo) hide the "
+	"libraries cannot be served. Programs that clear the environment (env -i, sudo) hide the "
 	"devices from what they start: put uroce run after them.";
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -62,22 +62,22 @@ static int not_found(const char *name, const struct program *program, const char
 	return err == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN;
 }
 
-/* Does one of a wrapper's arguments (of timeout, env, strace, mpirun, ...) name a program that needs the preload? */
-static bool argument_needs_preload(char **argv, const struct libraries *libs)
+/* What the first of a wrapper's arguments (of timeout, env, strace, mpirun, ...) that names a program with such a need needs. */
+static enum preload preload_of_arguments(char **argv, const struct libraries *libs)
 {
 	struct loading loading;
 	struct program program;
 
 	for (; *argv; argv++)
 		if (!program_find(&program, *argv) && program.kind == PROGRAM_DYNAMIC &&
-		    !program_loading(program.image, libs, false, &loading) && loading.other)
-			return true;
-	return false;
+		    !program_loading(program.image, libs, PRELOAD_NOTHING, &loading) && loading.preload)
+			return loading.preload;
+	return PRELOAD_NOTHING;
 }
 
 /* Decides how to serve the program. 0, or the exit status after one line that says why it can't be served. */
 static int examine(const char *name, const char *file, const struct program *program,
-		   const struct libraries *libs, bool *preload)
+		   const struct libraries *libs, enum preload *preload)
 {
 	struct loading loading = { 0 };
 	char arch[32];
@@ -110,10 +110,10 @@ static int examine(const char *name, const char *file, const struct program *pro
 	if (program->kind == PROGRAM_OPAQUE)
 		return 0;
 
-	err = program_loading(program->image, libs, false, &loading);
-	if (!err && loading.other) {
-		*preload = true;
-		err = program_loading(program->image, libs, true, &loading);
+	err = program_loading(program->image, libs, PRELOAD_NOTHING, &loading);
+	if (!err && loading.preload) {
+		*preload = loading.preload;
+		err = program_loading(program->image, libs, *preload, &loading);
 	}
 	if (err) {
 		complain(name, "cannot ask the loader about %s: %s", file, strerror(err));
@@ -121,10 +121,10 @@ static int examine(const char *name, const char *file, const struct program *pro
 	}
 	if (loading.missing[0]) {
 		complain(name,
-			 "%s needs version %s of libibverbs.so.1 (for %s), which uroce does "
+			 "%s needs version %s of %s (for %s), which uroce does "
 			 "not have: it is built for another rdma-core; uroce serves clients of "
 			 "rdma-core 39 to 56",
-			 file, loading.missing, loading.needer);
+			 file, loading.missing, loading.library, loading.needer);
 		return STATUS_CANNOT_RUN;
 	}
 	return 0;
@@ -145,15 +145,15 @@ static bool sees_a_device(const char *name, const struct libraries *libs)
 	return list;
 }
 
-static int set_environment(const char *name, const struct libraries *libs, bool preload)
+static int set_environment(const char *name, const struct libraries *libs, enum preload preload)
 {
 	char *path = path_list_with(getenv("LD_LIBRARY_PATH"), libs->dir);
-	char *first = path_list_with(getenv("LD_PRELOAD"), libs->verbs);
+	char *first = path_list_with_preload(getenv("LD_PRELOAD"), libs, preload);
 	int status = STATUS_FAILED;
 
 	if (preload && strchr(libs->verbs, ' '))
 		complain(name,
-			 "this program needs uroce's library preloaded, and the loader "
+			 "this program needs uroce's libraries preloaded, and the loader "
 			 "preloads nothing with a blank in its name: %s; install uroce elsewhere",
 			 libs->verbs);
 	else if (!path || !first || setenv("LD_LIBRARY_PATH", path, 1) ||
@@ -170,7 +170,7 @@ int run_program(const char *name, char **argv, bool unserved)
 {
 	struct libraries libs;
 	struct program program;
-	bool preload = false;
+	enum preload preload = PRELOAD_NOTHING;
 	int status, err;
 
 	if (!libraries_find(&libs, name))
@@ -187,7 +187,7 @@ int run_program(const char *name, char **argv, bool unserved)
 		return STATUS_FAILED;
 	settings_warn(name);
 	if (!preload)
-		preload = argument_needs_preload(argv + 1, &libs);
+		preload = preload_of_arguments(argv + 1, &libs);
 	status = set_environment(name, &libs, preload);
 	if (status)
 		return status;

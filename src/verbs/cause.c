@@ -17,6 +17,8 @@ static uint32_t limit_of(const struct nic_limits *limits, enum verbs_kind kind)
 		return limits->max_pd;
 	case KIND_MR:
 		return limits->max_mr;
+	case KIND_MW:
+		return NIC_MAX_MW;
 	case KIND_CQ:
 		return limits->max_cq;
 	case KIND_QP:

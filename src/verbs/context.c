@@ -29,23 +29,6 @@ EXPORT(query_device, 1.1);
 #define CLOCK_KHZ	   1000000 /* timestamps count nanoseconds */
 #define LOCAL_CA_ACK_DELAY 13 /* 4.096 us * 2^13 = 34 ms: how long a process may wait for a CPU */
 
-static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
-{
-	return refuse_null(to_ctx(pd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .value = type);
-}
-
-static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-	(void)mw;
-	(void)bind;
-	return refuse(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = qp->qp_num);
-}
-
-static int dealloc_mw(struct ibv_mw *mw)
-{
-	return refuse(to_ctx(mw->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
-}
-
 static int close_xrcd(struct ibv_xrcd *xrcd)
 {
 	return refuse(to_ctx(xrcd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
@@ -65,6 +48,7 @@ static int destroy_flow(struct ibv_flow *flow)
 static void fill_device_attr(const struct verbs_ctx *ctx, struct ibv_device_attr *attr)
 {
 	const struct nic_limits *limits = ctx->limits;
+	unsigned windows = limits->windows ? IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0;
 
 	*attr = (struct ibv_device_attr){
 		.fw_ver = UROCE_VERSION,
@@ -77,12 +61,13 @@ static void fill_device_attr(const struct verbs_ctx *ctx, struct ibv_device_attr
 		.max_qp = (int)limits->max_qp,
 		.max_qp_wr = (int)limits->max_qp_wr,
 		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
-				    IBV_DEVICE_RC_RNR_NAK_GEN,
+				    IBV_DEVICE_RC_RNR_NAK_GEN | windows,
 		.max_sge = (int)limits->max_sge,
 		.max_sge_rd = (int)limits->max_sge_rd,
 		.max_cq = (int)limits->max_cq,
 		.max_cqe = (int)limits->max_cqe,
 		.max_mr = (int)limits->max_mr,
+		.max_mw = (int)limits->max_mw,
 		.max_pd = (int)limits->max_pd,
 		.max_qp_rd_atom = (int)limits->max_rd_atomic,
 		.max_res_rd_atom = (int)(limits->max_rd_atomic * limits->max_qp),
@@ -279,6 +264,7 @@ static void abandon_objects(struct verbs_ctx *ctx)
 	abandon_all(&ctx->objects[KIND_QP], qp_abandon);
 	abandon_all(&ctx->objects[KIND_SRQ], srq_abandon);
 	abandon_all(&ctx->objects[KIND_CQ], cq_abandon);
+	abandon_all(&ctx->objects[KIND_MW], mw_abandon);
 	abandon_all(&ctx->objects[KIND_MR], mr_abandon);
 	abandon_all(&ctx->objects[KIND_AH], ah_abandon);
 	abandon_all(&ctx->objects[KIND_PD], pd_abandon);

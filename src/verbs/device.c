@@ -12,9 +12,7 @@
 #include "verbs/verbs.h"
 
 #include <endian.h>
-#include <ifaddrs.h>
 #include <net/if.h>
-#include <netpacket/packet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +20,7 @@
 
 #include "local/memory.h"
 #include "nic/device_list.h"
+#include "nic/guid.h"
 #include "nic/timing.h"
 #include "nic/transport.h"
 #include "roce/port.h"
@@ -81,60 +80,17 @@ static int parse_devices(const char *setting)
 	return 0;
 }
 
-/* FNV-1a, 64 bits */
-static uint64_t hash(uint64_t seed, const void *data, size_t length)
+static __be64 make_guid(uint64_t hash)
 {
-	for (const uint8_t *byte = data; length--; byte++)
-		seed = (seed ^ *byte) * 0x100000001b3;
-	return seed;
-}
-
-/* What tells this host from others: the hardware address of an interface, else the machine's id, else its name. */
-static uint64_t hash_host(uint32_t ifindex)
-{
-	static const uint8_t no_address[6];
-	uint64_t value = 0xcbf29ce484222325;
-	struct ifaddrs *list = NULL;
-	char text[256] = { 0 };
-	bool found = false;
-
-	if (getifaddrs(&list))
-		list = NULL;
-	for (struct ifaddrs *ifa = list; ifa && !found; ifa = ifa->ifa_next) {
-		const struct sockaddr_ll *addr = (const struct sockaddr_ll *)ifa->ifa_addr;
-
-		if (!addr || addr->sll_family != AF_PACKET || addr->sll_ifindex != (int)ifindex ||
-		    addr->sll_halen != sizeof(no_address) ||
-		    !memcmp(addr->sll_addr, no_address, sizeof(no_address)))
-			continue;
-		value = hash(value, addr->sll_addr, sizeof(no_address));
-		found = true;
-	}
-	freeifaddrs(list);
-	if (found)
-		return value;
-
-	FILE *file = fopen("/etc/machine-id", "re");
-
-	if (!file || !fgets(text, sizeof(text), file) || !*text)
-		gethostname(text, sizeof(text) - 1);
-	if (file)
-		fclose(file);
-	return hash(value, text, strlen(text));
-}
-
-/* A GUID of ours: its first byte says "locally administered", so that no maker's number is taken. */
-static __be64 make_guid(uint64_t value)
-{
-	return htobe64((value >> 8) | 0x0200000000000000);
+	return htobe64(guid_make(hash));
 }
 
 static void identify(struct verbs_device *device)
 {
-	uint64_t host = hash_host(device->gids.ifindex[0]);
+	uint64_t host = guid_hash_host(device->gids.ifindex[0]);
 
 	device->sys_image_guid = make_guid(host);
-	device->node_guid = make_guid(hash(host, device->dev.name, strlen(device->dev.name)));
+	device->node_guid = make_guid(guid_hash(host, device->dev.name, strlen(device->dev.name)));
 }
 
 static int refresh(struct verbs_device *device)

@@ -20,19 +20,19 @@ EXPORT(dereg_mr, 1.1);
 
 #define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define KNOWN_ACCESS \
-	(IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB)
+	(IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB)
 #define NEEDS_LOCAL_WRITE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
 /* Flags of the optional range may be ignored by definition; the huge page promise changes nothing for us. */
 static unsigned kept_access(unsigned access)
 {
-	return access & (IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS);
+	return access & (IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND);
 }
 
 static int check_access(struct verbs_ctx *ctx, unsigned access)
 {
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
-	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND))
+	if (access & IBV_ACCESS_ON_DEMAND || (access & IBV_ACCESS_MW_BIND && !ctx->limits->windows))
 		return refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .access = access);
 	if (access & ~(unsigned)KNOWN_ACCESS)
 		return refuse(ctx, EINVAL, CAUSE_REG_ACCESS, .access = access);

@@ -11,15 +11,17 @@
 #define OPERATIONS_UC \
 	(OPERATIONS_UD | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
 #define OPERATIONS_RC (OPERATIONS_UC | IBV_QP_EX_WITH_RDMA_READ)
+#define BINDS	      (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV)
 #define ATOMICS	      (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 
 uint64_t qp_ex_operations(enum ibv_qp_type type, const struct nic_limits *limits)
 {
 	switch (type) {
 	case IBV_QPT_RC:
-		return OPERATIONS_RC | (limits->atomics ? ATOMICS : 0);
+		return OPERATIONS_RC | (limits->atomics ? ATOMICS : 0) |
+		       (limits->windows ? BINDS | IBV_QP_EX_WITH_SEND_WITH_INV : 0);
 	case IBV_QPT_UC:
-		return OPERATIONS_UC;
+		return OPERATIONS_UC | (limits->windows ? BINDS : 0);
 	case IBV_QPT_UD:
 		return OPERATIONS_UD;
 	default:
@@ -112,6 +114,35 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm_data)
 
 	if (wqe)
 		wqe->imm_data = imm_data;
+}
+
+static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
+{
+	struct nic_swqe *wqe = build(ex, IBV_WR_SEND_WITH_INV);
+
+	if (wqe)
+		wqe->rkey = invalidate_rkey;
+}
+
+/* These two have no data: no setter may follow. */
+static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind_info)
+{
+	struct verbs_qp *qp = from_ex(ex);
+	struct nic_swqe *wqe = build(ex, IBV_WR_BIND_MW);
+	int error = wqe ? nic_swqe_set_bind(&qp->nic, wqe, mw, rkey, bind_info) : 0;
+
+	if (error)
+		fail(qp, error);
+	qp->wqe = NULL;
+}
+
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
+{
+	struct nic_swqe *wqe = build(ex, IBV_WR_LOCAL_INV);
+
+	if (wqe)
+		wqe->rkey = invalidate_rkey;
+	from_ex(ex)->wqe = NULL;
 }
 
 static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey,
@@ -310,9 +341,9 @@ void qp_ex_init(struct verbs_qp *qp, uint64_t flags)
 									    no_cmp_swp;
 	ex->wr_atomic_fetch_add =
 		flags & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD ? wr_atomic_fetch_add : no_fetch_add;
-	ex->wr_bind_mw = no_bind_mw;
-	ex->wr_local_inv = no_send_32;
-	ex->wr_send_inv = no_send_32;
+	ex->wr_bind_mw = flags & IBV_QP_EX_WITH_BIND_MW ? wr_bind_mw : no_bind_mw;
+	ex->wr_local_inv = flags & IBV_QP_EX_WITH_LOCAL_INV ? wr_local_inv : no_send_32;
+	ex->wr_send_inv = flags & IBV_QP_EX_WITH_SEND_WITH_INV ? wr_send_inv : no_send_32;
 	ex->wr_send_tso = no_send_tso;
 	ex->wr_atomic_write = no_atomic_write;
 	ex->wr_set_ud_addr = wr_set_ud_addr;

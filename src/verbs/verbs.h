@@ -49,7 +49,7 @@ static inline uint32_t mtu_bytes(enum ibv_mtu mtu)
 
 
 /* Counted per device and process, against nic_limits(). */
-enum verbs_kind { KIND_PD, KIND_MR, KIND_CQ, KIND_QP, KIND_SRQ, KIND_AH, KINDS };
+enum verbs_kind { KIND_PD, KIND_MR, KIND_MW, KIND_CQ, KIND_QP, KIND_SRQ, KIND_AH, KINDS };
 
 struct verbs_device {
 	struct ibv_device dev; /* must be first */
@@ -84,13 +84,18 @@ enum ibv_mtu active_mtu(const struct verbs_ctx *ctx);
 struct verbs_pd {
 	struct ibv_pd pd; /* must be first */
 	uint32_t number;
-	_Atomic uint32_t users; /* MRs, SRQs, QPs, AHs */
+	_Atomic uint32_t users; /* MRs, MWs, SRQs, QPs, AHs */
 	struct list of_ctx;
 };
 
 struct verbs_mr {
 	struct ibv_mr mr; /* must be first */
 	struct nic_mr nic;
+	struct list of_ctx;
+};
+
+struct verbs_mw {
+	struct nic_mw_handle handle; /* must be first */
 	struct list of_ctx;
 };
 
@@ -217,6 +222,7 @@ void qp_abandon(struct list *of_ctx);
 void srq_abandon(struct list *of_ctx);
 void cq_abandon(struct list *of_ctx);
 void mr_abandon(struct list *of_ctx);
+void mw_abandon(struct list *of_ctx);
 void ah_abandon(struct list *of_ctx);
 void pd_abandon(struct list *of_ctx);
 void channel_abandon(struct list *of_ctx);
@@ -240,6 +246,11 @@ int req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
 int get_srq_num(struct ibv_srq *srq, uint32_t *srq_num);
 int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/* mw.c */
+struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int dealloc_mw(struct ibv_mw *mw);
+int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* qp.c, qp_ex.c */
 struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);

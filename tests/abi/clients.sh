@@ -3,8 +3,8 @@
 #
 # usage: clients.sh LIBRARY PACKAGE
 #
-# Lets the loader resolve every symbol of every program and library of an installed PACKAGE that needs libibverbs, with
-# LIBRARY in its place. Complaints about other libraries are not ours. Skipped (77) where PACKAGE is not installed.
+# Lets the loader resolve every symbol of every program and library of an installed PACKAGE that needs libibverbs or librdmacm, with
+# LIBRARY, and what stands beside it, in their place. Complaints about other libraries are not ours. Skipped (77) where PACKAGE is not installed.
 
 set -u
 library=$1
@@ -17,7 +17,7 @@ files=$(dpkg -L "$package" 2>/dev/null) || exit 77
 
 for file in $files; do
 	[ -f "$file" ] && [ ! -L "$file" ] || continue
-	objdump -p "$file" 2>/dev/null | grep -q 'NEEDED *libibverbs\.so\.1$' || continue
+	objdump -p "$file" 2>/dev/null | grep -qE 'NEEDED *lib(ibverbs|rdmacm)\.so\.1$' || continue
 	checked=$((checked + 1))
 	# -r resolves functions too, as LD_BIND_NOW does
 	said=$(LD_LIBRARY_PATH=$directory LD_BIND_NOW=1 ldd -r "$file" 2>&1)
@@ -26,13 +26,13 @@ for file in $files; do
 		failed=1
 	fi
 	complaints=$(echo "$said" | grep -E 'undefined symbol|not found' |
-		grep -E 'IBVERBS_|libibverbs|symbol: _?(ibv|verbs|mbps|mult|__verbs|execute_ioctl|__ioctl)')
+		grep -E 'IBVERBS_|RDMACM_|libibverbs|librdmacm|symbol: _?(ibv|rdma|verbs|mbps|mult|__verbs|execute_ioctl|__ioctl)')
 	if [ -n "$complaints" ]; then
 		echo "$complaints"
 		failed=1
 	fi
 done
 
-echo "$package: $checked files need libibverbs.so.1"
+echo "$package: $checked files need libibverbs.so.1 or librdmacm.so.1"
 [ $checked -gt 0 ] || exit 77
 exit $failed

@@ -194,7 +194,9 @@ static void access_flags_have_rules(void **state)
 	REFUSED(ibv_reg_mr(bench->pd, memory, sizeof(memory),
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND),
 		EOPNOTSUPP);
-	REFUSED(ibv_reg_mr(bench->pd, memory, sizeof(memory), IBV_ACCESS_MW_BIND), EOPNOTSUPP);
+	mr = ibv_reg_mr(bench->pd, memory, sizeof(memory), IBV_ACCESS_MW_BIND);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
 	mr = ibv_reg_mr(bench->pd, memory, sizeof(memory),
 			IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING);
 	assert_non_null(mr);
@@ -257,8 +259,11 @@ static void send_operations_are_those_of_the_type(void **state)
 	} cases[] = {
 		{ IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_READ, 1 },
 		{ IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, 1 },
-		{ IBV_QPT_RC, IBV_QP_EX_WITH_SEND_WITH_INV, 0 },
-		{ IBV_QPT_RC, IBV_QP_EX_WITH_BIND_MW, 0 },
+		{ IBV_QPT_RC, IBV_QP_EX_WITH_SEND_WITH_INV, 1 },
+		{ IBV_QPT_RC, IBV_QP_EX_WITH_BIND_MW, 1 },
+		{ IBV_QPT_UC, IBV_QP_EX_WITH_LOCAL_INV, 1 },
+		{ IBV_QPT_UC, IBV_QP_EX_WITH_SEND_WITH_INV, 0 },
+		{ IBV_QPT_UD, IBV_QP_EX_WITH_BIND_MW, 0 },
 		{ IBV_QPT_RC, IBV_QP_EX_WITH_TSO, 0 },
 		{ IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_WRITE, 0 },
 		{ IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_WRITE, 1 },

@@ -107,6 +107,7 @@ enum inlining { INLINE_NONE, INLINE_ALL, INLINE_SOME };
 #define MR_READ	   (1u << 3) /* no right but being read by a peer */
 #define MR_IOVA	   (1u << 4) /* addressed from another base */
 #define MR_ZERO	   (1u << 5) /* addressed from 0 */
+#define MR_WINDOW  (1u << 6) /* without rights for peers, but for a memory window over it: that has the rkey */
 #define MR_DEFAULT (MR_WHOLE | MR_HALF | MR_LOCAL | MR_READ)
 
 struct world;
@@ -271,6 +272,7 @@ struct node {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_mr *mr[MAX_MRS];
+	struct ibv_mw *mw; /* or NULL; over the last region */
 	struct ibv_srq *srq;
 	struct rq shared_rq;
 	struct ibv_ah *ah;

@@ -34,6 +34,11 @@ static void register_range(struct node *n, size_t off, size_t len, unsigned acce
 	} else if (kind == MR_ZERO) {
 		base = 0;
 		n->mr[i] = ibv_reg_mr(n->pd, addr, len, access | IBV_ACCESS_ZERO_BASED);
+	} else if (kind == MR_WINDOW) {
+		n->mr[i] = ibv_reg_mr(n->pd, addr, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+		n->mw = ibv_alloc_mw(n->pd, IBV_MW_TYPE_1);
+		if (!n->mw)
+			fail("ibv_alloc_mw: %s", strerror(errno));
 	} else {
 		n->mr[i] = ibv_reg_mr(n->pd, addr, len, access);
 	}
@@ -47,7 +52,8 @@ static void register_range(struct node *n, size_t off, size_t len, unsigned acce
 	n->hello.mr[i].off = off;
 	n->hello.mr[i].len = len;
 	n->hello.mr[i].lkey = n->mr[i]->lkey;
-	n->hello.mr[i].rkey = n->mr[i]->rkey;
+	/* A window's key when it will be bound: nobody uses it before the first barrier. */
+	n->hello.mr[i].rkey = kind == MR_WINDOW ? ibv_inc_rkey(n->mw->rkey) : n->mr[i]->rkey;
 	n->hello.mr[i].access = access;
 	n->hello.mr[i].is_data = true;
 }
@@ -61,6 +67,7 @@ static void register_all(struct world *w, struct node *n)
 		{ MR_WHOLE, all_rights }, { MR_HALF, all_rights },
 		{ MR_LOCAL, 0 },	  { MR_READ, IBV_ACCESS_REMOTE_READ },
 		{ MR_IOVA, all_rights },  { MR_ZERO, all_rights },
+		{ MR_WINDOW, all_rights },
 	};
 	const struct arena *a = &n->arena;
 
@@ -312,12 +319,38 @@ static void connect_qp(struct world *w, struct node *n, unsigned i)
 		fail("RTR to RTS: %s", strerror(ret));
 }
 
+static void bind_window(struct node *n)
+{
+	struct ibv_mr *mr = n->mr[n->hello.mrs - 1];
+	struct ibv_mw_bind bind = {
+		.wr_id = 1,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_info = { .mr = mr,
+			       .addr = (uintptr_t)mr->addr,
+			       .length = mr->length,
+			       .mw_access_flags = all_rights & ~(unsigned)IBV_ACCESS_LOCAL_WRITE },
+	};
+	int ret = ibv_bind_mw(n->qp[0].qp, n->mw, &bind);
+	struct ibv_wc wc;
+
+	if (ret)
+		fail("ibv_bind_mw: %s", strerror(ret));
+	while (!poll_cq(n, n->qp[0].scq, &wc, 1))
+		sched_yield();
+	if (wc.status || wc.wr_id != 1 || wc.opcode != IBV_WC_BIND_MW)
+		fail("binding a memory window: %s", wc_text(&wc));
+	if (n->mw->rkey != n->hello.mr[n->hello.mrs - 1].rkey)
+		fail("a bind made the memory window's key %#x", n->mw->rkey);
+}
+
 void node_connect(struct world *w, struct node *n)
 {
 	struct ibv_ah_attr attr;
 
 	for (unsigned i = 0; i < w->row->qps; i++)
 		connect_qp(w, n, i);
+	if (n->mw)
+		bind_window(n);
 	if (w->row->type == IBV_QPT_UD) {
 		attr = address(w, &w->node[n->qp[0].peer]);
 		n->ah = ibv_create_ah(n->pd, &attr);
@@ -394,6 +427,8 @@ void node_close(struct world *w, struct node *n)
 	}
 	if (n->channel)
 		gone("ibv_destroy_comp_channel", ibv_destroy_comp_channel(n->channel));
+	if (n->mw)
+		gone("ibv_dealloc_mw", ibv_dealloc_mw(n->mw));
 	for (unsigned i = 0; i < n->hello.mrs; i++)
 		gone("ibv_dereg_mr", ibv_dereg_mr(n->mr[i]));
 	gone("ibv_dealloc_pd", ibv_dealloc_pd(n->pd));

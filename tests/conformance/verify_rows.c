@@ -149,6 +149,9 @@ static const struct row special[] = {
 	{ .name = "mr/rc/zero-based", MIXED_RC, CLASSIC, .mrs = MR_ZERO },
 	{ .name = "mr/rc/all", MIXED_RC, EXTENDED, .mrs = MR_DEFAULT | MR_IOVA | MR_ZERO },
 	{ .name = "mr/uc/all", MIXED_UC, CLASSIC, .mrs = MR_DEFAULT | MR_IOVA | MR_ZERO },
+	{ .name = "mr/rc/window", MIXED_RC, CLASSIC, .mrs = MR_DEFAULT | MR_WINDOW },
+	{ .name = "mr/rc/window-alone", MIXED_RC, EXTENDED, .qps = 2, .mrs = MR_WINDOW },
+	{ .name = "mr/uc/window", MIXED_UC, EXTENDED, .mrs = MR_IOVA | MR_WINDOW },
 	{ .name = "mr/ud/all", MIXED_UD, CLASSIC, .mrs = MR_DEFAULT | MR_IOVA | MR_ZERO },
 
 	/* Path MTUs below the port's. */

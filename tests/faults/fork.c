@@ -23,7 +23,21 @@ struct all {
 	struct ibv_cq_ex *ex_cq;
 	struct ibv_srq *srq;
 	struct ibv_ah *ah;
+	struct ibv_mr *windowed; /* the buffer, without rights for peers */
+	struct ibv_mw *mw;	 /* of type 1, bound to it by b */
 };
+
+static int bind_window(struct all *all)
+{
+	struct ibv_mw_bind bind = { .wr_id = 77,
+				    .send_flags = IBV_SEND_SIGNALED,
+				    .bind_info = { .mr = all->windowed,
+						   .addr = (uintptr_t)all->node.buf,
+						   .length = 8192,
+						   .mw_access_flags = IBV_ACCESS_REMOTE_WRITE } };
+
+	return ibv_bind_mw(all->b, all->mw, &bind);
+}
 
 static void open_all(struct all *all)
 {
@@ -49,9 +63,14 @@ static void open_all(struct all *all)
 	qp_attr.send_cq = qp_attr.recv_cq = ibv_cq_ex_to_cq(all->ex_cq);
 	all->ex_qp = ibv_create_qp_ex(all->node.ctx, &qp_attr);
 	CHECK(all->ex_cq && all->srq && all->ah && all->ex_qp);
+	all->windowed = ibv_reg_mr(all->node.pd, all->node.buf, 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	all->mw = ibv_alloc_mw(all->node.pd, IBV_MW_TYPE_1);
+	CHECK(all->windowed && all->mw);
+	CHECK_EQUAL(bind_window(all), 0);
+	node_expect(all->node.cq, 77, IBV_WC_SUCCESS);
 }
 
-/* A message from a to b. */
+/* A message from a to b, and a WRITE through b's window. */
 static void exchange(struct all *all, uint64_t wr_id)
 {
 	struct ibv_wc wc;
@@ -63,6 +82,10 @@ static void exchange(struct all *all, uint64_t wr_id)
 		CHECK_EQUAL(wc.status, IBV_WC_SUCCESS);
 		CHECK_EQUAL(wc.wr_id, wr_id);
 	}
+	CHECK_EQUAL(node_rdma(&all->node, all->a, wr_id, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)all->node.buf + 4096 + 8,
+			      all->mw->rkey),
+		    0);
+	node_expect(all->node.cq, wr_id, IBV_WC_SUCCESS);
 }
 
 #define FAILS(call)                      \
@@ -125,6 +148,8 @@ static void every_verb_fails(struct all *all)
 	FAILS(ibv_modify_srq(all->srq, &srq_attr, IBV_SRQ_LIMIT) == EIO);
 	FAILS(ibv_query_srq(all->srq, &srq_attr) == EIO);
 	FAILS(!ibv_create_ah(node->pd, &ah_attr));
+	FAILS(!ibv_alloc_mw(node->pd, IBV_MW_TYPE_2));
+	FAILS(bind_window(all) == EIO);
 }
 
 static void destroy_all(struct all *all)
@@ -135,6 +160,8 @@ static void destroy_all(struct all *all)
 	CHECK_EQUAL(ibv_destroy_qp(all->b), 0);
 	CHECK_EQUAL(ibv_destroy_cq(ibv_cq_ex_to_cq(all->ex_cq)), 0);
 	CHECK_EQUAL(ibv_destroy_srq(all->srq), 0);
+	CHECK_EQUAL(ibv_dealloc_mw(all->mw), 0);
+	CHECK_EQUAL(ibv_dereg_mr(all->windowed), 0);
 	node_close(&all->node);
 }
 

@@ -4,6 +4,7 @@
  *
  *	packet	    of each capture one IP packet of each kind (opcode, BTH flags, AETH syndrome), a file each
  *	responder   what went to each QP, in actions of responder.c
+ *	cm	    the CM's messages of a capture, in actions of cm.c: to one who asks, and to one who is asked
  *	requester   what came back to one end of RC connections, with what was sent for it, in actions of requester.c
  */
 #include <sys/stat.h>
@@ -267,6 +268,46 @@ static void make_folder(const char *name)
 	mkdir(path, 0777);
 }
 
+/* For each end one that does next what the capture's messages are answers to. */
+static void make_exchanges(const char *path)
+{
+	/* Of cm.c: who asks connects twice, once for datagrams; who is asked has listeners. */
+	static const uint8_t asking[] = { 1, 9, 4, 0, 1, 9, 4, 1 };
+	/* Behind each message: reads events, accepts (who asks: without parameters); after the second disconnects, too. */
+	static const uint8_t all_fits = 31;
+	struct captured captured;
+
+	for (int asks = 0; asks < 2; asks++) {
+		uint8_t bytes[8192];
+		size_t length = 0;
+		int messages = 0;
+
+		if (asks) {
+			memcpy(bytes, asking, sizeof(asking));
+			length = sizeof(asking);
+		}
+		capture_open(&capture, path);
+		while (capture_next(&capture, &captured)) {
+			struct roce_packet packet;
+
+			if (!roce_parse(captured.packet, captured.bytes - ROCE_ICRC_BYTES, &packet) || packet.qpn != 1 ||
+			    packet.length != 256 || length + 300 > sizeof(bytes))
+				continue;
+			const uint8_t letter[] = { 0, all_fits, 0 };
+			const uint8_t reaction[] = { 7, 2, 9, 4, 0, !asks, 4, 0 };
+			size_t reacts = sizeof(reaction) - (messages++ > 1 ? 0 : 2);
+
+			memcpy(bytes + length, letter, sizeof(letter));
+			memcpy(bytes + length + sizeof(letter), packet.payload, 256);
+			length += sizeof(letter) + 256;
+			memcpy(bytes + length, reaction, reacts);
+			length += reacts;
+		}
+		if (messages)
+			write_file("cm", asks, bytes, length);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	glob_t list;
@@ -280,9 +321,11 @@ int main(int argc, char **argv)
 	make_folder("packet");
 	make_folder("responder");
 	make_folder("requester");
+	make_folder("cm");
 	capture_list(argv[1], &list);
 	for (size_t i = 0; i < list.gl_pathc; i++) {
 		make_packets(list.gl_pathv[i]);
+		make_exchanges(list.gl_pathv[i]);
 		make_sequences(list.gl_pathv[i], "responder", add_request);
 		make_sequences(list.gl_pathv[i], "requester", add_connected);
 	}

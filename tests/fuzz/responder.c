@@ -13,6 +13,7 @@
 #include <endian.h>
 
 #include "nic/attention.h"
+#include "nic/mw.h"
 #include "nic/srq.h"
 #include "world.h"
 
@@ -25,6 +26,9 @@
 #define READ_BYTES   600000u		  /* more than one turn answers */
 #define WRITE_BYTES  12800u
 #define PAYLOAD_MOST 4200u
+#define WINDOW_EDGE  700u
+#define WINDOW_BYTES 4500u
+#define BY_WINDOW    0x80u /* of where a packet's key and address point */
 #define SECRET_BYTES 32u
 #define MESSAGES     8192u /* of an input */
 #define QKEY	     0x11u
@@ -34,6 +38,9 @@
 enum { WRITABLE, READABLE, FOREIGN, RECEIVING, AREAS };
 static struct area areas[AREAS];
 static uint8_t readable[READ_BYTES]; /* as it is to stay */
+/* Nobody's by its region's key, but by that of a window of type 2 over its middle, until that is invalidated. */
+static struct area windowed;
+static struct nic_mw window;
 
 enum packet_flags {
 	RAW_QPN = 1 << 0,
@@ -95,6 +102,7 @@ static void make_areas(void)
 	area_make(&areas[READABLE], READ_BYTES, WORLD_PD, IBV_ACCESS_REMOTE_READ);
 	area_make(&areas[FOREIGN], 5000, WORLD_OTHER_PD, all);
 	area_make(&areas[RECEIVING], RECEIVES * RECEIVE_ROOM, WORLD_PD, IBV_ACCESS_LOCAL_WRITE);
+	area_make(&windowed, WINDOW_BYTES + 2 * WINDOW_EDGE, WORLD_PD, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	fill(readable, READABLE, 0, READ_BYTES);
 	memcpy(areas[READABLE].start, readable, READ_BYTES);
 }
@@ -103,6 +111,23 @@ static void bring_up(enum ibv_qp_state to)
 {
 	for (enum ibv_qp_state state = IBV_QPS_INIT; state <= to; state++)
 		CHECK(world_move_qp(&it.qp, state, &it.attr));
+}
+
+static void bind_window(void)
+{
+	struct nic_swqe wqe = { .opcode = IBV_WR_BIND_MW, .window_length = WINDOW_BYTES };
+	struct transport_result result;
+
+	memset(windowed.start + WINDOW_EDGE, 0, WINDOW_BYTES);
+	area_register(&windowed);
+	if (window.nic)
+		CHECK(!nic_mw_dealloc(&window));
+	CHECK(!nic_mw_alloc(world_nic(), WORLD_PD, IBV_MW_TYPE_2, &window));
+	wqe.window = wqe.rkey = mw_key(&window);
+	wqe.window_lkey = windowed.mr.lkey;
+	wqe.window_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	wqe.remote_addr = (uintptr_t)windowed.start + WINDOW_EDGE;
+	CHECK(mw_execute(&it.qp, &wqe, &result) == TRANSPORT_DONE);
 }
 
 static void make_all(struct input *input)
@@ -148,6 +173,7 @@ static void make_all(struct input *input)
 		CHECK(!nic_srq_create(world_nic(), WORLD_PD, QP_DEPTH, 2, &it.srq));
 	world_make_qp(it.type, &it.cq, it.with_srq ? &it.srq : NULL, QP_DEPTH, &it.qp);
 	bring_up(what & 16 ? IBV_QPS_RTR : IBV_QPS_RTS);
+	bind_window();
 }
 
 static void check_completion(const struct ibv_wc *wc)
@@ -163,7 +189,8 @@ static void check_completion(const struct ibv_wc *wc)
 	CHECK(wc->qp_num == it.qp.qpn);
 	if (wc->status != IBV_WC_SUCCESS) {
 		CHECK(wc->status == IBV_WC_WR_FLUSH_ERR || wc->status == IBV_WC_LOC_LEN_ERR ||
-		      wc->status == IBV_WC_LOC_PROT_ERR || wc->status == IBV_WC_REM_OP_ERR);
+		      wc->status == IBV_WC_LOC_PROT_ERR || wc->status == IBV_WC_REM_OP_ERR ||
+		      (it.type == IBV_QPT_RC && wc->status == IBV_WC_REM_INV_REQ_ERR));
 		return;
 	}
 	accepted++;
@@ -173,6 +200,9 @@ static void check_completion(const struct ibv_wc *wc)
 	}
 	CHECK(wc->opcode == IBV_WC_RECV && wc->byte_len <= room);
 	CHECK(!(wc->wc_flags & IBV_WC_GRH) == (it.type != IBV_QPT_UD));
+	if (wc->wc_flags & IBV_WC_WITH_INV)
+		CHECK(it.type == IBV_QPT_RC && wc->invalidated_rkey == mw_key(&window) &&
+		      !(atomic_load(&window.shared->state) & NIC_MW_BOUND));
 	if (it.type == IBV_QPT_UD)
 		CHECK(wc->byte_len >= 40);
 	/* A longer message may have ended in it before: of UC, or before a RESET. */
@@ -274,7 +304,8 @@ static void allow(const struct roce_packet *packet, uint8_t flags, uint8_t traff
 	if (it.type != IBV_QPT_RC)
 		return;
 	allowed.packets += 2;
-	if ((packet->opcode & 31) <= ROCE_WRITE_ONLY_IMM && message_count < MESSAGES)
+	if (((packet->opcode & 31) <= ROCE_WRITE_ONLY_IMM || (packet->opcode & 31) >= ROCE_SEND_LAST_INV) &&
+	    message_count < MESSAGES)
 		messages[message_count++] = packet->psn;
 	if (packet->opcode == ROCE_OPCODE(ROCE_RC, ROCE_READ_REQUEST) && length <= READ_BYTES) {
 		allowed.packets += psn_packets(length, it.mtu);
@@ -284,7 +315,7 @@ static void allow(const struct roce_packet *packet, uint8_t flags, uint8_t traff
 
 static void put_right(struct roce_packet *packet, uint8_t flags, int8_t psn, uint8_t where, int16_t address)
 {
-	const struct area *area = &areas[where % AREAS];
+	const struct area *area = where & BY_WINDOW ? &windowed : &areas[where % AREAS];
 
 	if (!(flags & RAW_QPN))
 		packet->qpn = it.qp.qpn;
@@ -292,7 +323,7 @@ static void put_right(struct roce_packet *packet, uint8_t flags, int8_t psn, uin
 		packet->psn = psn_add(atomic_load(&it.qp.shared->epsn), (uint32_t)psn);
 	if (!(flags & RAW_KEYS)) {
 		packet->qkey = QKEY;
-		packet->rkey = area->mr.rkey;
+		packet->rkey = where & BY_WINDOW ? mw_key(&window) : area->mr.rkey;
 		packet->va = (uintptr_t)area->start + (uint64_t)address;
 	}
 	if (!(flags & RAW_LENGTH))
@@ -528,6 +559,8 @@ static void check_memory(void)
 
 	CHECK(is_same(areas[READABLE].start, readable, READ_BYTES));
 	CHECK(is_canary(areas[FOREIGN].start, areas[FOREIGN].length));
+	CHECK(is_canary(windowed.start, WINDOW_EDGE));
+	CHECK(is_canary(windowed.start + WINDOW_EDGE + WINDOW_BYTES, WINDOW_EDGE));
 	for (uint32_t i = 0; i < posted; i++) {
 		for (int sge = 0; sge < 2; sge++) {
 			CHECK(is_canary(at, (size_t)(receive_start(i, sge) - at)));
@@ -554,6 +587,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 	CHECK(!nic_cq_destroy(&it.cq) && (!it.with_srq || !nic_srq_destroy(&it.srq)));
 	for (int i = 0; i < AREAS; i++)
 		area_check_edges(&areas[i]);
+	area_check_edges(&windowed);
 	check_memory();
 	return 0;
 }

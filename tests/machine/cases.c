@@ -62,7 +62,7 @@ int run_named_case(int argc, char **argv, const struct test_case *cases)
 	return argc < 2 ? 0 : 2;
 }
 
-static void write_text(const char *path, const char *text)
+void write_text(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 

@@ -28,6 +28,8 @@ void skip_case(const char *format, ...) __attribute__((format(printf, 1, 2), nor
 
 /* Root at least of a user namespace, from here on, for this process and its actors. */
 void become_root(void);
+/* Into a file of /proc; skips where that is refused. */
+void write_text(const char *path, const char *text);
 /* Of a new network namespace, where it is down. */
 void raise_loopback(void);
 

@@ -121,6 +121,35 @@ static void enter_container(void)
 		SKIP("a container's file systems cannot be mounted: %s", strerror(errno));
 }
 
+/* The same, with users of its own: two of a pod have the network in common, and nothing else. */
+static void enter_pod(void)
+{
+	char users[32], groups[32];
+
+	snprintf(users, sizeof(users), "0 %u 1\n", geteuid());
+	snprintf(groups, sizeof(groups), "0 %u 1\n", getegid());
+	if (unshare(CLONE_NEWUSER))
+		SKIP("no user namespace: %s", strerror(errno));
+	write_text("/proc/self/setgroups", "deny");
+	write_text("/proc/self/uid_map", users);
+	write_text("/proc/self/gid_map", groups);
+	enter_container();
+	setenv("HOME", "/nonexistent", 1);
+	unsetenv("XDG_RUNTIME_DIR");
+	unsetenv("UROCE_RUNTIME_DIR");
+}
+
+static void in_pod(int line)
+{
+	enter_pod();
+	open_and_exchange(line);
+}
+
+static void pod_exchanges(void)
+{
+	run_pair(in_pod, in_pod);
+}
+
 static void in_container(int line)
 {
 	enter_container();
@@ -146,7 +175,6 @@ static void numbers_differ(int line)
 	struct ibv_qp *qps[64];
 	struct node node;
 
-	enter_container();
 	node_open(&node);
 	for (int i = 0; i < 64; i++) {
 		qps[i] = node_qp(&node, IBV_QPT_RC, NULL);
@@ -161,10 +189,27 @@ static void numbers_differ(int line)
 	node_close(&node);
 }
 
+static void numbers_differ_in_container(int line)
+{
+	enter_container();
+	numbers_differ(line);
+}
+
 static void containers_have_different_numbers(void)
 {
 	become_root();
-	run_pair(numbers_differ, numbers_differ);
+	run_pair(numbers_differ_in_container, numbers_differ_in_container);
+}
+
+static void numbers_differ_in_pod(int line)
+{
+	enter_pod();
+	numbers_differ(line);
+}
+
+static void pod_has_different_numbers(void)
+{
+	run_pair(numbers_differ_in_pod, numbers_differ_in_pod);
 }
 
 static void dies_in_container(int line)
@@ -265,6 +310,8 @@ int main(int argc, char **argv)
 		{ "containers_meet", containers_meet },
 		{ "container_meets_its_host", container_meets_its_host },
 		{ "containers_have_different_numbers", containers_have_different_numbers },
+		{ "pod_exchanges", pod_exchanges },
+		{ "pod_has_different_numbers", pod_has_different_numbers },
 		{ "death_is_seen_across_containers", death_is_seen_across_containers },
 		{ "networks_do_not_meet", networks_do_not_meet },
 		{ "network_of_its_own", network_of_its_own },

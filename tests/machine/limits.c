@@ -279,7 +279,7 @@ static const char *const cgroups[][2] = {
 	{ "/sys/fs/cgroup", "memory.max" },
 };
 
-static bool write_text(const char *dir, const char *name, const char *text)
+static bool set_control(const char *dir, const char *name, const char *text)
 {
 	char path[128];
 	int fd;
@@ -301,7 +301,7 @@ static void make_cgroup(void)
 		snprintf(cgroup, sizeof(cgroup), "%s/uroce-test-%d", cgroups[i][0], (int)getpid());
 		if (mkdir(cgroup, 0700))
 			continue;
-		if (write_text(cgroup, cgroups[i][1], "16M"))
+		if (set_control(cgroup, cgroups[i][1], "16M"))
 			return;
 		rmdir(cgroup);
 	}
@@ -317,7 +317,7 @@ static void takes_too_much(int line)
 	node_open(&node);
 	exchange(&node, line);
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	CHECK(write_text(cgroup, "cgroup.procs", pid));
+	CHECK(set_control(cgroup, "cgroup.procs", pid));
 	while (ibv_create_cq(node.ctx, 1 << 18, NULL, NULL, 0))
 		;
 	/* Refused after all: then this is an ordinary end. */

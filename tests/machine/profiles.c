@@ -15,14 +15,15 @@ struct profile {
 	uint32_t max_srq_wr, max_srq_sge; /* 0: none */
 	bool atomics;
 	uint32_t max_msg;
+	bool windows;
 };
 
 static const struct profile profiles[] = {
-	{ "connectx-3", 65536, 16351, 32, 900, 4194303, 16, 128, 16383, 31, true, 1u << 30 },
-	{ "connectx-5", 65536, 32768, 30, 828, 4194303, 16, 16, 32767, 31, true, 1u << 30 },
-	{ "connectx-6", 65536, 32768, 30, 828, 4194303, 16, 16, 32767, 31, true, 1u << 30 },
-	{ "e810", 4092, 8127, 6, 101, 1048574, 8, 8, 0, 0, false, 0x7fffffff },
-	{ "rxe", 65536, 16384, 32, 512, 32767, 128, 128, 16384, 27, true, 1u << 23 },
+	{ "connectx-3", 65536, 16351, 32, 900, 4194303, 16, 128, 16383, 31, true, 1u << 30, true },
+	{ "connectx-5", 65536, 32768, 30, 828, 4194303, 16, 16, 32767, 31, true, 1u << 30, true },
+	{ "connectx-6", 65536, 32768, 30, 828, 4194303, 16, 16, 32767, 31, true, 1u << 30, true },
+	{ "e810", 4092, 8127, 6, 101, 1048574, 8, 8, 0, 0, false, 0x7fffffff, true },
+	{ "rxe", 65536, 16384, 32, 512, 32767, 128, 128, 16384, 27, true, 1u << 23, false },
 };
 
 static struct node node;
@@ -134,6 +135,29 @@ static void keeps_srqs(const struct profile *profile)
 	refused(!ibv_create_srq(node.pd, &init), EINVAL);
 }
 
+/* Those that have them say so by a flag, and not how many. */
+static void keeps_windows(const struct profile *profile)
+{
+	const unsigned flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	struct ibv_device_attr device;
+	struct ibv_mw *mw;
+	struct ibv_mr *mr;
+
+	CHECK_EQUAL(ibv_query_device(node.ctx, &device), 0);
+	CHECK_EQUAL(device.max_mw, 0);
+	CHECK_EQUAL(device.device_cap_flags & flags, profile->windows ? flags : 0);
+	errno = 0;
+	mw = ibv_alloc_mw(node.pd, IBV_MW_TYPE_2);
+	mr = ibv_reg_mr(node.pd, node.buf, 4096, IBV_ACCESS_MW_BIND);
+	if (!profile->windows) {
+		refused(!mw && !mr, EOPNOTSUPP);
+		return;
+	}
+	CHECK(mw && mr);
+	CHECK_EQUAL(ibv_dealloc_mw(mw), 0);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+}
+
 static int to_rtr(struct ibv_qp *qp, uint8_t depth)
 {
 	struct ibv_qp_attr attr = {
@@ -199,6 +223,7 @@ static void keep(const char *name)
 	keeps_queues(profile);
 	keeps_completions(profile);
 	keeps_srqs(profile);
+	keeps_windows(profile);
 	keeps_depths_and_atomics(profile);
 	node_close(&node);
 }

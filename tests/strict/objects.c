@@ -216,6 +216,48 @@ int drop_ah(struct node *n, unsigned slot)
 	return a.result;
 }
 
+struct window {
+	unsigned slot, pd;
+	enum ibv_mw_type type;
+	uint32_t rkey;
+	int result;
+};
+
+static void do_make_window(struct node *n, void *arg)
+{
+	struct window *win = arg;
+
+	errno = 0;
+	n->mw[win->slot] = ibv_alloc_mw(n->pd[win->pd], win->type);
+	win->result = error_of(n->mw[win->slot]);
+	win->rkey = n->mw[win->slot] ? n->mw[win->slot]->rkey : 0;
+}
+
+int make_window(struct node *n, unsigned slot, unsigned pd, enum ibv_mw_type type, uint32_t *rkey)
+{
+	struct window win = { .slot = slot, .pd = pd, .type = type };
+
+	at(n, do_make_window, &win, sizeof(win));
+	*rkey = win.rkey;
+	return win.result;
+}
+
+static void do_drop_window(struct node *n, void *arg)
+{
+	struct window *win = arg;
+
+	win->result = ibv_dealloc_mw(n->mw[win->slot]);
+	n->mw[win->slot] = NULL;
+}
+
+int drop_window(struct node *n, unsigned slot)
+{
+	struct window win = { .slot = slot };
+
+	at(n, do_drop_window, &win, sizeof(win));
+	return win.result;
+}
+
 struct registration {
 	int slot;
 	unsigned pd, access;
@@ -361,10 +403,11 @@ static uint64_t operations(enum ibv_qp_type type)
 	uint64_t ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 	if (type != IBV_QPT_UD)
-		ops |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+		ops |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_BIND_MW |
+		       IBV_QP_EX_WITH_LOCAL_INV;
 	if (type == IBV_QPT_RC)
 		ops |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-		       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+		       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
 	return ops;
 }
 

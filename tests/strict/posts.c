@@ -131,6 +131,12 @@ AS_OP(bind_mw, IBV_WR_BIND_MW)
 AS_OP(tso, IBV_WR_TSO)
 AS_OP(nonsense, (enum ibv_wr_opcode)99)
 
+static void bind_nothing(struct world *w, struct wr *wr)
+{
+	bind_mw(w, wr);
+	wr->bind.window = -1;
+}
+
 static void inline_read(struct world *w, struct wr *wr)
 {
 	read(w, wr);
@@ -162,9 +168,11 @@ static const struct refusal refusals[] = {
 	{ "rc/inline-read", IBV_QPT_RC, inline_read, CAUSE_POST_FLAGS, -1, -1 },
 	{ "rc/inline-atomic", IBV_QPT_RC, inline_atomic, CAUSE_POST_FLAGS, -1, -1 },
 	{ "ud/no-address-handle", IBV_QPT_UD, no_address, CAUSE_POST_NO_AH, -1, -1 },
-	OPCODE("rc/local-invalidate", IBV_QPT_RC, local_inv),
-	OPCODE("rc/send-with-invalidate", IBV_QPT_RC, send_inv),
-	OPCODE("rc/bind-mw", IBV_QPT_RC, bind_mw),
+	{ "rc/bind-no-window", IBV_QPT_RC, bind_nothing, CAUSE_POST_BIND, -1, -1 },
+	OPCODE("uc/send-with-invalidate", IBV_QPT_UC, send_inv),
+	OPCODE("ud/send-with-invalidate", IBV_QPT_UD, send_inv),
+	OPCODE("ud/local-invalidate", IBV_QPT_UD, local_inv),
+	OPCODE("ud/bind-mw", IBV_QPT_UD, bind_mw),
 	OPCODE("rc/tso", IBV_QPT_RC, tso),
 	OPCODE("rc/unknown-opcode", IBV_QPT_RC, nonsense),
 	OPCODE("uc/read", IBV_QPT_UC, read),

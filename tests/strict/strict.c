@@ -122,7 +122,6 @@ static _Noreturn void child(const struct test_case *c, unsigned variant)
 }
 
 #define VARIANTS 4
-#define TRIES	 3
 
 static const char *const variants[VARIANTS] = { "classic, two processes", "extended, two processes",
 						"classic, one process", "extended, one process" };
@@ -149,17 +148,6 @@ static bool try(const struct test_case *c, unsigned variant)
 	return false;
 }
 
-/* UC and UD lose messages on the wire, now and then: while processes come and go, and where a CPU is late. */
-static bool try_again(const struct test_case *c, unsigned variant)
-{
-	bool may_lose = over_the_wire() && (strstr(c->name, "/uc") || strstr(c->name, "/ud"));
-	bool good = try(c, variant);
-
-	for (unsigned i = 1; i < TRIES && !good && may_lose; i++)
-		good = try(c, variant);
-	return good;
-}
-
 /* A line of the table: how long each variant took, in ms. */
 static bool try_all(const struct test_case *c)
 {
@@ -171,7 +159,7 @@ static bool try_all(const struct test_case *c)
 
 		if (variant >= 2 && options.two_processes) {
 			strcpy(line[variant], "-");
-		} else if (try_again(c, variant)) {
+		} else if (try(c, variant)) {
 			snprintf(line[variant], sizeof(line[variant]), "%llu",
 				 (unsigned long long)(now_ns() - start) / 1000000);
 		} else {
@@ -196,6 +184,7 @@ int main(int argc, char **argv)
 	add_completion();
 	add_memory();
 	add_order();
+	add_windows();
 	if (options.without_cma)
 		refuse_cma();
 	if (!options.list)

@@ -36,6 +36,7 @@
 #define CQS	  10
 #define PDS	  3
 #define MRS	  16
+#define MWS	  4
 #define SRQS	  2
 #define AHS	  3
 #define SGES	  4
@@ -74,6 +75,7 @@ void add_receives(void);
 void add_completion(void);
 void add_memory(void);
 void add_order(void);
+void add_windows(void);
 
 /* Ends the case: says what is wrong, and where. */
 #define fail(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
@@ -113,6 +115,7 @@ struct node {
 	struct ibv_qp *qp[QPS];
 	struct ibv_qp_ex *qpx[QPS];
 	struct ibv_mr *mr[MRS];
+	struct ibv_mw *mw[MWS];
 	struct ibv_srq *srq[SRQS];
 	struct ibv_ah *ah[AHS];
 };
@@ -194,6 +197,13 @@ int reregister(struct region *r, int flags, unsigned pd, uint64_t addr, uint64_t
 	       unsigned access);
 int deregister(struct region *r);
 
+/* A memory window; *rkey is the key that it has then. */
+int make_window(struct node *n, unsigned slot, unsigned pd, enum ibv_mw_type type, uint32_t *rkey);
+int drop_window(struct node *n, unsigned slot);
+/* ibv_bind_mw: on success *rkey is the new key. */
+struct bind;
+int bind_window(struct node *n, unsigned qp, uint64_t id, const struct bind *bind, uint32_t *rkey);
+
 struct qp_want {
 	enum ibv_qp_type type;
 	unsigned pd, send_cq, recv_cq;
@@ -238,6 +248,13 @@ void make_pair_with(struct world *w, struct qp_want *a, struct qp_want *b, const
 
 /* ---- Work (work.c) ---- */
 
+/* What a window is bound to. */
+struct bind {
+	int window, region; /* slots; -1: NULL */
+	uint64_t addr, length;
+	unsigned access;
+};
+
 struct wr {
 	uint64_t id;
 	enum ibv_wr_opcode op;
@@ -248,6 +265,7 @@ struct wr {
 	uint32_t rkey;
 	uint32_t imm;
 	uint64_t compare_add, swap;
+	struct bind bind; /* rkey: the new one */
 	int ah; /* slot; -1: none */
 	uint32_t qpn, qkey;
 };

@@ -56,6 +56,24 @@ static bool is_atomic(enum ibv_wr_opcode op)
 	return op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+static bool has_data(enum ibv_wr_opcode op)
+{
+	return op != IBV_WR_BIND_MW && op != IBV_WR_LOCAL_INV;
+}
+
+static struct ibv_mw_bind_info bind_info(struct node *n, const struct bind *bind)
+{
+	return (struct ibv_mw_bind_info){ .mr = bind->region < 0 ? NULL : n->mr[bind->region],
+					  .addr = bind->addr,
+					  .length = bind->length,
+					  .mw_access_flags = bind->access };
+}
+
+static struct ibv_mw *window_of(struct node *n, const struct bind *bind)
+{
+	return bind->window < 0 ? NULL : n->mw[bind->window];
+}
+
 static void post_classic(struct node *n, struct posting *p)
 {
 	struct ibv_send_wr wr[LIST] = { 0 }, *bad = NULL;
@@ -70,7 +88,13 @@ static void post_classic(struct node *n, struct posting *p)
 		wr[i].opcode = from->op;
 		wr[i].send_flags = from->flags;
 		wr[i].imm_data = from->imm;
-		if (is_atomic(from->op)) {
+		if (from->op == IBV_WR_BIND_MW) {
+			wr[i].bind_mw.mw = window_of(n, &from->bind);
+			wr[i].bind_mw.rkey = from->rkey;
+			wr[i].bind_mw.bind_info = bind_info(n, &from->bind);
+		} else if (from->op == IBV_WR_LOCAL_INV || from->op == IBV_WR_SEND_WITH_INV) {
+			wr[i].invalidate_rkey = from->rkey;
+		} else if (is_atomic(from->op)) {
 			wr[i].wr.atomic.remote_addr = from->remote;
 			wr[i].wr.atomic.rkey = from->rkey;
 			wr[i].wr.atomic.compare_add = from->compare_add;
@@ -90,8 +114,10 @@ static void post_classic(struct node *n, struct posting *p)
 	memset(wr, 0xee, sizeof(wr));
 }
 
-static void build(struct ibv_qp_ex *qpx, const struct wr *wr)
+static void build(struct node *n, struct ibv_qp_ex *qpx, const struct wr *wr)
 {
+	struct ibv_mw_bind_info info;
+
 	switch (wr->op) {
 	case IBV_WR_SEND:
 		ibv_wr_send(qpx);
@@ -121,7 +147,8 @@ static void build(struct ibv_qp_ex *qpx, const struct wr *wr)
 		ibv_wr_send_inv(qpx, wr->rkey);
 		break;
 	case IBV_WR_BIND_MW:
-		ibv_wr_bind_mw(qpx, NULL, wr->rkey, &(struct ibv_mw_bind_info){ 0 });
+		info = bind_info(n, &wr->bind);
+		ibv_wr_bind_mw(qpx, window_of(n, &wr->bind), wr->rkey, &info);
 		break;
 	default:
 		ibv_wr_send_tso(qpx, NULL, 0, 0);
@@ -139,7 +166,9 @@ static void post_extended(struct node *n, struct posting *p)
 
 		qpx->wr_id = wr->id;
 		qpx->wr_flags = wr->flags;
-		build(qpx, wr);
+		build(n, qpx, wr);
+		if (!has_data(wr->op))
+			continue;
 		if (n->qp[p->slot]->qp_type == IBV_QPT_UD && wr->ah >= 0)
 			ibv_wr_set_ud_addr(qpx, n->ah[wr->ah], wr->qpn, wr->qkey);
 		if (!(wr->flags & IBV_SEND_INLINE)) {
@@ -179,6 +208,34 @@ static int post_with(struct node *n, void (*fn)(struct node *n, void *arg), unsi
 int post_list(struct node *n, unsigned qp, const struct wr *wr, unsigned count, int *bad)
 {
 	return post_with(n, do_post, qp, wr, count, bad);
+}
+
+struct binding {
+	unsigned qp;
+	uint64_t id;
+	struct bind bind;
+	uint32_t rkey;
+	int result;
+};
+
+static void do_bind(struct node *n, void *arg)
+{
+	struct binding *b = arg;
+	struct ibv_mw_bind bind = { .wr_id = b->id,
+				    .send_flags = IBV_SEND_SIGNALED,
+				    .bind_info = bind_info(n, &b->bind) };
+
+	b->result = ibv_bind_mw(n->qp[b->qp], n->mw[b->bind.window], &bind);
+	b->rkey = n->mw[b->bind.window]->rkey;
+}
+
+int bind_window(struct node *n, unsigned qp, uint64_t id, const struct bind *bind, uint32_t *rkey)
+{
+	struct binding b = { .qp = qp, .id = id, .bind = *bind };
+
+	at(n, do_bind, &b, sizeof(b));
+	*rkey = b.rkey;
+	return b.result;
 }
 
 static void to_receives(struct posting *p, struct ibv_recv_wr *wr)
@@ -519,6 +576,7 @@ static enum finder finder_of(enum cause_code code)
 	switch (code) {
 	case CAUSE_RKEY_UNKNOWN ... CAUSE_MTU_MISMATCH:
 	case CAUSE_REMOTE_CQ_ERROR:
+	case CAUSE_WINDOW_UNBOUND ... CAUSE_WINDOW_ACCESS:
 		return RESPONDER_TELLS;
 	case CAUSE_DROP_NO_RECEIVE:
 	case CAUSE_DROP_QKEY:

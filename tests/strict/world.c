@@ -289,6 +289,9 @@ static void do_close(struct node *n, void *arg)
 	for (unsigned i = 0; i < CQS; i++)
 		if (n->cq[i])
 			equal(ibv_destroy_cq(n->cq[i]), 0);
+	for (unsigned i = 0; i < MWS; i++)
+		if (n->mw[i])
+			equal(ibv_dealloc_mw(n->mw[i]), 0);
 	for (unsigned i = 0; i < MRS; i++)
 		if (n->mr[i])
 			equal(ibv_dereg_mr(n->mr[i]), 0);

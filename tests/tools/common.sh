@@ -69,11 +69,11 @@ wrong_settings() {
 	END
 }
 
-# A copy of the command and its library, laid out as they are installed under $1.
+# A copy of the command and its libraries, laid out as they are installed under $1.
 install_in() {
 	mkdir -p "$1/bin" "$1/lib/uroce"
 	cp "$uroce" "$1/bin/"
-	cp "$library" "$1/lib/uroce/"
+	cp "$library" "${library%/*}/librdmacm.so.1" "$1/lib/uroce/"
 }
 
 # other_user_takes_port PORT: of all IPv4 addresses; until $holder is killed.

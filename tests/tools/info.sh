@@ -61,7 +61,7 @@ device_is_shown_as_a_program_sees_it() {
 	"$uroce" run -- ibv_devinfo -v >seen
 	guid=$(sed -n 's/.*node_guid:[[:space:]]*//p' seen | head -n1 | tr -d :)
 	grep -q "uroce0: node GUID $guid" out || fail "GUID is not $guid: $(cat out)"
-	for limit in max_qp max_cqe max_mr max_srq; do
+	for limit in max_qp max_cqe max_mr max_mw max_srq; do
 		value=$(awk -v name="$limit:" '$1 == name { print $2; exit }' seen)
 		grep -q "^ *$limit  *$value\$" out || fail "$limit is not $value: $(cat out)"
 	done

@@ -55,6 +55,13 @@ rpath_to_another_library_is_served() {
 	same library "$library" "$(cat out)"
 }
 
+rpath_to_another_librdmacm_is_served() {
+	same "libraries by the path alone" "$library $HERE/other/rdmacm/librdmacm.so.1" \
+		"$(LD_LIBRARY_PATH=$BUILD/lib "$HERE/client_rdmacm_rpath" | xargs)"
+	status 0 "$uroce" run -- "$HERE/client_rdmacm_rpath"
+	same libraries "$library ${library%/*}/librdmacm.so.1" "$(xargs <out)"
+}
+
 needed_by_path_is_served() {
 	status 0 "$uroce" run -- "$HERE/client_by_path"
 	same library "$library" "$(cat out)"
@@ -224,7 +231,10 @@ missing_library_is_said() {
 	install_in "$work"
 	rm lib/uroce/libibverbs.so.1
 	refused 125 'libibverbs.so.1: No such file' bin/uroce run -- true
-	rmdir lib/uroce
+	cp "$library" lib/uroce/
+	rm lib/uroce/librdmacm.so.1
+	refused 125 'librdmacm.so.1: No such file' bin/uroce run -- true
+	rm -r lib/uroce
 	refused 125 'libraries are not in' bin/uroce run -- true
 }
 

@@ -36,7 +36,8 @@ static bool is_within_ours(const struct nic_limits *limits, const char *name)
 	return limits && !strcmp(limits->name, name) && limits->max_qp && limits->max_qp <= NIC_MAX_QP && limits->max_qp_wr &&
 	       limits->max_qp_wr <= NIC_MAX_WR && limits->max_sge && limits->max_sge <= NIC_MAX_SGE &&
 	       limits->max_inline <= NIC_MAX_INLINE && limits->max_cq && limits->max_cq <= NIC_MAX_CQ && limits->max_cqe &&
-	       limits->max_cqe <= NIC_MAX_CQE && limits->max_mr && limits->max_mr <= NIC_MAX_MR && limits->max_rd_atomic &&
+	       limits->max_cqe <= NIC_MAX_CQE && limits->max_mr && limits->max_mr <= NIC_MAX_MR &&
+	       limits->max_mw <= (limits->windows ? NIC_MAX_MW : 0) && limits->max_rd_atomic &&
 	       limits->max_rd_atomic <= NIC_MAX_RD_ATOMIC && limits->max_init_rd_atomic <= NIC_MAX_RD_ATOMIC &&
 	       limits->max_srq <= NIC_MAX_SRQ && limits->max_srq_wr <= NIC_MAX_WR && limits->max_srq_sge <= NIC_MAX_SGE &&
 	       limits->max_msg && limits->max_msg <= NIC_MAX_MSG;

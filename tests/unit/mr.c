@@ -34,7 +34,7 @@ static enum cause_code check(void **state, bool remote, uint32_t key, uint64_t a
 	struct cause cause = { 0 };
 	struct piece piece = { 0 };
 	enum cause_code code =
-		mr_check(nic->seg, remote, key, addr, length, rights, pd, &piece, &cause);
+		mr_check(nic->seg, remote, key, addr, length, rights, pd, 0, &piece, &cause);
 
 	*va = piece.addr;
 	return code;

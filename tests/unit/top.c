@@ -182,11 +182,11 @@ static void refused_access_is_counted_for_the_region_it_names(void **state)
 	uint64_t start = (uintptr_t)memory;
 
 	assert_int_equal(nic_mr_register(nic, UNIT_PD, start, sizeof(memory), start, IBV_ACCESS_LOCAL_WRITE, &mr), 0);
-	assert_int_equal(mr_check(nic->seg, false, mr.lkey, start, 8, 0, UNIT_PD, &piece, &c), CAUSE_NONE);
+	assert_int_equal(mr_check(nic->seg, false, mr.lkey, start, 8, 0, UNIT_PD, 0, &piece, &c), CAUSE_NONE);
 	c = (struct cause){ 0 };
-	assert_int_equal(mr_check(nic->seg, false, mr.lkey, start + 4095, 2, 0, UNIT_PD, &piece, &c), CAUSE_LKEY_BOUNDS);
+	assert_int_equal(mr_check(nic->seg, false, mr.lkey, start + 4095, 2, 0, UNIT_PD, 0, &piece, &c), CAUSE_LKEY_BOUNDS);
 	c = (struct cause){ 0 };
-	assert_int_equal(mr_check(nic->seg, true, mr.rkey, start, 8, IBV_ACCESS_REMOTE_READ, UNIT_PD, &piece, &c),
+	assert_int_equal(mr_check(nic->seg, true, mr.rkey, start, 8, IBV_ACCESS_REMOTE_READ, UNIT_PD, 0, &piece, &c),
 			 CAUSE_RKEY_ACCESS);
 	see(nic, &process);
 	assert_int_equal(process.mr_count, 1);

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ports. Each that is asked for is an abstract unix socket named by port space, port and address, on which requests for it arrive:
+ * such names are unique in a network namespace, and the kernel frees them at death. An id that only connects needs a number that no
+ * other has, and nothing arrives there: of these a process takes blocks, so that thousands of connections cost no descriptors.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "cm/engine.h"
+#include "nic/gid.h"
+
+#define BLOCK	   64u /* ports */
+#define TRIES	   4096
+
+struct block {
+	struct list of_ports;
+	uint16_t ps, first;
+	uint8_t next; /* where to look, so that a port is slow to be reused */
+	int fd;
+	uint64_t used;
+};
+
+struct cm_ports {
+	struct list blocks;
+};
+
+static uint32_t random_number(void)
+{
+	uint32_t number;
+
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+		number = (uint32_t)(nic_now() >> 3);
+	return number;
+}
+
+static void read_numbers(const char *path, unsigned *first, unsigned *second)
+{
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		return;
+	if (fscanf(file, "%u %u", first, second) < 1)
+		errno = EINVAL;
+	fclose(file);
+}
+
+/* The system's range of ports that are chosen. */
+static void chosen_range(unsigned *first, unsigned *last)
+{
+	*first = 32768;
+	*last = 60999;
+	read_numbers("/proc/sys/net/ipv4/ip_local_port_range", first, last);
+	if (*first < 1 || *last > UINT16_MAX || *last < *first + BLOCK) {
+		*first = 32768;
+		*last = 60999;
+	}
+}
+
+/* As the kernel's rdma_cm: low ports are for the privileged. */
+static bool may_bind(uint16_t port)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = { 0 };
+	unsigned first = 1024, unused;
+
+	if (port >= first)
+		return true;
+	read_numbers("/proc/sys/net/ipv4/ip_unprivileged_port_start", &first, &unused);
+	return port >= first || (!syscall(SYS_capget, &header, data) && data[0].effective & 1u << CAP_NET_BIND_SERVICE);
+}
+
+static void write_name(uint16_t ps, uint16_t port, const char *address, char *name)
+{
+	snprintf(name, CM_NAME_BYTES, "uroce/cm/%x/%u/%s", ps, port, address);
+}
+
+static void write_gid(const union ibv_gid *gid, char *text)
+{
+	if (gid_is_ipv4(gid))
+		inet_ntop(AF_INET, gid->raw + 12, text, INET6_ADDRSTRLEN);
+	else
+		inet_ntop(AF_INET6, gid->raw, text, INET6_ADDRSTRLEN);
+}
+
+static void write_address(const struct cm_id *id, char *text)
+{
+	const union ibv_gid gid = address_gid(&id->src);
+
+	if (!address_is_any(&id->src))
+		write_gid(&gid, text);
+	else if (!id->afonly)
+		strcpy(text, "any");
+	else
+		strcpy(text, id->src.any.sa_family == AF_INET ? "any4" : "any6");
+}
+
+/* Who listens for an address, most particular first: i = 0, 1, 2. */
+static void write_listener(const union ibv_gid *gid, unsigned i, char *address)
+{
+	if (i == 0)
+		write_gid(gid, address);
+	else
+		strcpy(address, i == 2 ? "any" : gid_is_ipv4(gid) ? "any4" : "any6");
+}
+
+void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name)
+{
+	char address[INET6_ADDRSTRLEN];
+
+	write_listener(gid, i, address);
+	write_name((uint16_t)(service_id >> 16), (uint16_t)service_id, address, name);
+}
+
+bool name_is_here(const struct cm *cm, uint64_t service_id, const union ibv_gid *gid)
+{
+	list_for_each(node, &cm->names) {
+		const struct cm_name *name = list_entry(node, struct cm_name, of_cm);
+
+		if (MAD_SERVICE_ID(name->ps, name->port) != service_id)
+			continue;
+		for (unsigned i = 0; i < 3; i++) {
+			char address[INET6_ADDRSTRLEN];
+
+			write_listener(gid, i, address);
+			if (!strcmp(address, name->address))
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool is_any(const char *address)
+{
+	return !strncmp(address, "any", 3);
+}
+
+static bool is_v6(const char *address)
+{
+	return !strcmp(address, "any6") || strchr(address, ':');
+}
+
+/* Whether two addresses of one port are in each other's way, and with which error. */
+static int conflict(const char *a, const char *b)
+{
+	bool both = !strcmp(a, "any") || !strcmp(b, "any");
+
+	if (!is_any(a) && !is_any(b))
+		return strcmp(a, b) ? 0 : EADDRINUSE;
+	return both || is_v6(a) == is_v6(b) ? EADDRNOTAVAIL : 0;
+}
+
+/* Against the process's own. reuse: those that share are let be. */
+static int check_own(const struct cm_id *id, uint16_t port, const char *address, bool reuse)
+{
+	list_for_each(node, &id->cm->names) {
+		const struct cm_name *name = list_entry(node, struct cm_name, of_cm);
+
+		if (name->ps != id->ps || name->port != port)
+			continue;
+		list_for_each(other_node, &name->ids) {
+			const struct cm_id *other = list_entry(other_node, struct cm_id, of_name);
+			int error = conflict(address, name->address);
+
+			if (other != id && error && !(reuse && other->reuse && other->phase != CM_LISTENING))
+				return error;
+		}
+	}
+	return 0;
+}
+
+static bool is_own(const struct cm_id *id, uint16_t port, const char *address)
+{
+	list_for_each(node, &id->cm->names) {
+		const struct cm_name *name = list_entry(node, struct cm_name, of_cm);
+
+		if (name->ps == id->ps && name->port == port && !strcmp(name->address, address))
+			return true;
+	}
+	return false;
+}
+
+/* Whether another process has the port with this address. */
+static bool is_others(const struct cm_id *id, int fd, uint16_t port, const char *address)
+{
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+
+	if (is_own(id, port, address))
+		return false;
+	write_name(id->ps, port, address, to.sun_path + 1);
+	return !connect(fd, (struct sockaddr *)&to,
+			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(to.sun_path + 1)));
+}
+
+/* Against other processes, whose names are asked for one by one: an address of ours by those that stand for all, and the other way
+ * round. Of two that bind at the same time both may fail. */
+static int check_others(const struct cm_id *id, uint16_t port, const char *address)
+{
+	static const char *const all[] = { "any", "any4", "any6" };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), error = 0;
+	struct gid_table *table = NULL;
+
+	if (fd < 0)
+		return errno;
+	for (unsigned i = 0; i < 3 && !error; i++) {
+		if (strcmp(all[i], address) && conflict(all[i], address) && is_others(id, fd, port, all[i]))
+			error = EADDRNOTAVAIL;
+	}
+	if (!error && is_any(address))
+		table = malloc(sizeof(*table));
+	if (table && !gid_table_read(table, NULL)) {
+		for (uint32_t i = 0; i < table->count && !error; i++) {
+			char text[INET6_ADDRSTRLEN];
+
+			write_gid(&table->gids[i], text);
+			if (conflict(text, address) && is_others(id, fd, port, text))
+				error = EADDRNOTAVAIL;
+		}
+	}
+	free(table);
+	close(fd);
+	return error;
+}
+
+static void name_ready(struct nic *nic, struct helper_source *source)
+{
+	struct cm_name *name = (struct cm_name *)source;
+	struct cm *cm = name->cm;
+
+	(void)nic;
+	pthread_mutex_lock(&cm->lock);
+	if (name->fd >= 0)
+		courier_receive(cm, name->fd);
+	cm_settle(cm);
+	pthread_mutex_unlock(&cm->lock);
+}
+
+static void name_end(struct cm_name *name)
+{
+	list_del(&name->of_cm);
+	close(name->fd); /* which takes it out of the helper's set */
+	name->fd = -1;
+	/* The helper may just be about to call it. */
+	list_add_tail(&name->cm->dead_names, &name->of_cm);
+}
+
+void names_bury(struct cm *cm)
+{
+	list_for_each_safe(node, tmp, &cm->dead_names)
+		free(list_entry(node, struct cm_name, of_cm));
+	list_init(&cm->dead_names);
+}
+
+static int join(struct cm_id *id, uint16_t port, const char *address)
+{
+	struct cm_name *name;
+	char text[CM_NAME_BYTES];
+	int error;
+
+	list_for_each(node, &id->cm->names) {
+		name = list_entry(node, struct cm_name, of_cm);
+		if (name->ps == id->ps && name->port == port && !strcmp(name->address, address))
+			goto found;
+	}
+	name = calloc(1, sizeof(*name));
+	if (!name)
+		return ENOMEM;
+	name->source.ready = name_ready;
+	name->cm = id->cm;
+	name->ps = (uint16_t)id->ps;
+	name->port = port;
+	strcpy(name->address, address);
+	list_init(&name->ids);
+	write_name(name->ps, port, address, text);
+	error = courier_bind(id->cm, text, &name->source, &name->fd);
+	if (error) {
+		free(name);
+		/* "Any" is in everybody's way. */
+		return error == EADDRINUSE && is_any(address) ? EADDRNOTAVAIL : error;
+	}
+	list_add_tail(&id->cm->names, &name->of_cm);
+found:
+	list_add_tail(&name->ids, &id->of_name);
+	id->name = name;
+	return 0;
+}
+
+static int bind_one(struct cm_id *id, uint16_t port)
+{
+	char address[INET6_ADDRSTRLEN];
+	int error;
+
+	write_address(id, address);
+	error = check_own(id, port, address, id->reuse);
+	if (!error)
+		error = join(id, port, address);
+	if (error)
+		return error;
+	/* Looked for after our own name is there: of two at least one sees the other. */
+	error = check_others(id, port, address);
+	if (error)
+		name_release(id);
+	else
+		address_set_port(&id->src, port);
+	return error;
+}
+
+int name_bind(struct cm_id *id, uint16_t port)
+{
+	unsigned first, last;
+	int error = EADDRNOTAVAIL;
+
+	if (port) {
+		if (!may_bind(port))
+			return EACCES;
+		return bind_one(id, port);
+	}
+	chosen_range(&first, &last);
+	for (int i = 0; i < TRIES; i++) {
+		error = bind_one(id, (uint16_t)(first + random_number() % (last - first + 1)));
+		if (error != EADDRINUSE && error != EADDRNOTAVAIL)
+			break;
+	}
+	return error;
+}
+
+bool name_is_shared(const struct cm_id *id)
+{
+	return id->name && check_own(id, id->name->port, id->name->address, false);
+}
+
+static struct block *block_claim(struct cm *cm, uint16_t ps)
+{
+	struct block *block = calloc(1, sizeof(*block));
+	unsigned first, last, blocks, start = random_number();
+	char text[CM_NAME_BYTES];
+
+	if (!block)
+		return NULL;
+	chosen_range(&first, &last);
+	blocks = (last - first + 1) / BLOCK;
+	for (unsigned i = 0; i < blocks; i++) {
+		block->first = (uint16_t)(first + (start + i) % blocks * BLOCK);
+		write_name(ps, block->first, "block", text);
+		if (courier_bind(cm, text, NULL, &block->fd))
+			continue;
+		block->ps = ps;
+		block->next = (uint8_t)(start % BLOCK);
+		list_add_tail(&cm->ports->blocks, &block->of_ports);
+		return block;
+	}
+	free(block);
+	return NULL;
+}
+
+static void block_end(struct block *block)
+{
+	list_del(&block->of_ports);
+	close(block->fd);
+	free(block);
+}
+
+int name_take_any(struct cm_id *id)
+{
+	struct cm *cm = id->cm;
+	struct block *block = NULL;
+
+	if (!cm->ports) {
+		cm->ports = calloc(1, sizeof(*cm->ports));
+		if (!cm->ports)
+			return ENOMEM;
+		list_init(&cm->ports->blocks);
+	}
+	list_for_each(node, &cm->ports->blocks) {
+		struct block *other = list_entry(node, struct block, of_ports);
+
+		if (other->ps == id->ps && other->used != UINT64_MAX) {
+			block = other;
+			break;
+		}
+	}
+	if (!block)
+		block = block_claim(cm, (uint16_t)id->ps);
+	if (!block)
+		return EADDRNOTAVAIL;
+	while (block->used & 1ull << block->next)
+		block->next = (block->next + 1) % BLOCK;
+	block->used |= 1ull << block->next;
+	address_set_port(&id->src, block->first + block->next);
+	block->next = (block->next + 1) % BLOCK;
+	id->has_block_port = true;
+	return 0;
+}
+
+static void give_back(struct cm_id *id)
+{
+	uint16_t port = address_port(&id->src);
+
+	id->has_block_port = false;
+	list_for_each_safe(node, tmp, &id->cm->ports->blocks) {
+		struct block *block = list_entry(node, struct block, of_ports);
+
+		if (block->ps != id->ps || port < block->first || port >= block->first + BLOCK)
+			continue;
+		block->used &= ~(1ull << (port - block->first));
+		/* The last one stays: it will be needed again, and its ports are slow to be reused. */
+		if (!block->used && id->cm->ports->blocks.next->next != &id->cm->ports->blocks)
+			block_end(block);
+		return;
+	}
+}
+
+void name_release(struct cm_id *id)
+{
+	struct cm_name *name = id->name;
+
+	if (id->has_block_port)
+		give_back(id);
+	if (!name)
+		return;
+	list_del(&id->of_name);
+	id->name = NULL;
+	if (list_empty(&name->ids))
+		name_end(name);
+}
+
+void names_free(struct cm *cm, bool is_child)
+{
+	list_for_each_safe(node, tmp, &cm->names) {
+		struct cm_name *name = list_entry(node, struct cm_name, of_cm);
+
+		if (is_child)
+			close(name->fd);
+		else
+			name_end(name);
+	}
+	if (cm->ports) {
+		list_for_each_safe(node, tmp, &cm->ports->blocks) {
+			if (is_child)
+				close(list_entry(node, struct block, of_ports)->fd);
+			else
+				block_end(list_entry(node, struct block, of_ports));
+		}
+	}
+	if (is_child)
+		return;
+	free(cm->ports);
+	cm->ports = NULL;
+	names_bury(cm);
+}

@@ -367,24 +367,33 @@ static inline bool find_oldest(struct nic_cq *cq, struct found *found)
 	}
 }
 
-/* Before completions are taken, which is when there are most: whether more than ever are waiting. Ring lock held. */
-static inline void note_fill(struct nic_cq *cq)
+/* Whether more than `most` completions are waiting, as it seems. Ring lock held. */
+static inline bool more_wait(const struct nic_cq *cq, uint32_t most)
 {
-	const struct seg_cq_ring *ring = cq->ring;
-	uint32_t high = cq->high;
+	uint64_t position = cq->head + most;
+	uint64_t word = atomic_load_explicit(&ring_entry(cq->ring, position)->word, memory_order_relaxed);
 
-	while (high < ring->mask) {
-		uint64_t position = cq->head + high, free = free_word(ring, position);
-		uint64_t word = atomic_load_explicit(&ring->entries[position & ring->mask].word, memory_order_relaxed);
+	/* Of this lap, and not free; it may be the mark that ends the ring. One entry is always free. */
+	return word - free_word(cq->ring, position) - 1 < (1ull << LAP_SHIFT) - 1;
+}
 
-		if (word == free || !is_of_lap(word, free) || word == (free | EMPTY_MOVED))
-			break;
-		high++;
-	}
-	if (high == cq->high)
-		return;
-	cq->high = high;
-	atomic_store_explicit(&cq->shared->high, high, memory_order_relaxed);
+static __attribute__((cold, noinline)) void raise_high(struct nic_cq *cq, uint32_t got)
+{
+	uint32_t left = cq->high > got ? cq->high - got : 0;
+
+	while (left < cq->ring->mask && more_wait(cq, left) &&
+	       atomic_load(&ring_entry(cq->ring, cq->head + left)->word) != (free_word(cq->ring, cq->head + left) | EMPTY_MOVED))
+		left++;
+	cq->high = got + left;
+	atomic_store_explicit(&cq->shared->high, cq->high, memory_order_relaxed);
+}
+
+/* After a poll that asked for n completions and took `got`, before which most of them were waiting: if they were more than ever. What
+ * is left is of interest only where the poll did not take all. Ring lock held. */
+static inline void note_fill(struct nic_cq *cq, uint32_t n, uint32_t got)
+{
+	if (__builtin_expect(got > cq->high || (got == n && more_wait(cq, cq->high - got)), false))
+		raise_high(cq, got);
 }
 
 /* Ends with a completion that was read. Ring lock held, since it was found: who destroys a queue takes
@@ -404,9 +413,9 @@ bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
 	any = find_oldest(cq, &found);
 	cq->polls++;
 	if (any) {
-		note_fill(cq);
 		*cqe = *found.cqe;
 		consume(cq, &found);
+		note_fill(cq, 1, 1);
 	}
 	nic_unlock(&cq->ring_lock);
 	return any;
@@ -428,8 +437,6 @@ again:
 	for (; got < n && find_oldest(cq, &found); got++) {
 		const struct nic_cqe *cqe = found.cqe;
 
-		if (!got)
-			note_fill(cq);
 
 		wc[got] = (struct ibv_wc){
 			.wr_id = cqe->wr_id,
@@ -447,6 +454,8 @@ again:
 		};
 		consume(cq, &found);
 	}
+	if (got)
+		note_fill(cq, (uint32_t)n, (uint32_t)got);
 	nic_unlock(&cq->ring_lock);
 	if (!got && wire_is_used(cq) && wire_poll(cq->nic))
 		goto again;

@@ -146,10 +146,26 @@ static inline uint32_t nic_qp_life(uint64_t state)
 	return state >> 32;
 }
 
+/* What requests are counted by. */
+enum nic_kind { NIC_SENDS, NIC_WRITES, NIC_READS, NIC_ATOMICS, NIC_KINDS };
+
+/* Of an opcode: two bits each, in the order of enum ibv_wr_opcode. */
+#define NIC_KIND(opcode, kind) ((uint32_t)(kind) << 2 * (opcode))
+static inline enum nic_kind nic_kind(enum ibv_wr_opcode opcode)
+{
+	const uint32_t kinds = NIC_KIND(IBV_WR_RDMA_WRITE, NIC_WRITES) | NIC_KIND(IBV_WR_RDMA_WRITE_WITH_IMM, NIC_WRITES) |
+			       NIC_KIND(IBV_WR_SEND, NIC_SENDS) | NIC_KIND(IBV_WR_SEND_WITH_IMM, NIC_SENDS) |
+			       NIC_KIND(IBV_WR_SEND_WITH_INV, NIC_SENDS) |
+			       NIC_KIND(IBV_WR_RDMA_READ, NIC_READS) | NIC_KIND(IBV_WR_ATOMIC_CMP_AND_SWP, NIC_ATOMICS) |
+			       NIC_KIND(IBV_WR_ATOMIC_FETCH_AND_ADD, NIC_ATOMICS);
+
+	return (enum nic_kind)(kinds >> 2 * opcode & 3);
+}
+
 /* The send queue as it may be seen, and what was executed. Written by the owner under the QP's lock, `head` by its threads that
  * poll (release: its posters read it); read by anyone. Positions are modulo 2^32: head <= executed <= posted. */
 struct seg_sent {
-	_Atomic uint64_t sends, writes, reads, atomics;
+	_Atomic uint64_t requests[NIC_KINDS];
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t mapped;   /* copies between mapped pages */
 	_Atomic uint32_t head;	   /* the oldest that was not given back */
@@ -161,7 +177,7 @@ struct seg_sent {
 /* What arrived from the peer of a connected QP. Written by the one initiator that is connected, or the owner for the wire. Of
  * datagrams the RQ tells: seg_rq.head, seg_rq.datagram_bytes. */
 struct seg_received {
-	_Atomic uint64_t sends, writes, reads, atomics;
+	_Atomic uint64_t requests[NIC_KINDS];
 	_Atomic uint64_t bytes;
 };
 

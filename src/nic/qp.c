@@ -221,16 +221,16 @@ static void fold_counters(struct nic_qp *qp)
 	const struct seg_received *received = &qp->shared->received;
 	const struct seg_rq *rq = &qp->shared->rq;
 
-	counter_add(&device->rdma_sends, atomic_load(&sent->sends));
-	counter_add(&device->rdma_writes, atomic_load(&sent->writes));
-	counter_add(&device->rdma_reads, atomic_load(&sent->reads));
-	counter_add(&device->rdma_atomics, atomic_load(&sent->atomics));
+	counter_add(&device->rdma_sends, atomic_load(&sent->requests[NIC_SENDS]));
+	counter_add(&device->rdma_writes, atomic_load(&sent->requests[NIC_WRITES]));
+	counter_add(&device->rdma_reads, atomic_load(&sent->requests[NIC_READS]));
+	counter_add(&device->rdma_atomics, atomic_load(&sent->requests[NIC_ATOMICS]));
 	counter_add(&device->req_bytes, atomic_load(&sent->bytes));
 	counter_add(&device->mapped_copies, atomic_load(&sent->mapped));
-	counter_add(&device->rdma_recvs, atomic_load(&received->sends));
-	counter_add(&device->rx_write_requests, atomic_load(&received->writes));
-	counter_add(&device->rx_read_requests, atomic_load(&received->reads));
-	counter_add(&device->rx_atomic_requests, atomic_load(&received->atomics));
+	counter_add(&device->rdma_recvs, atomic_load(&received->requests[NIC_SENDS]));
+	counter_add(&device->rx_write_requests, atomic_load(&received->requests[NIC_WRITES]));
+	counter_add(&device->rx_read_requests, atomic_load(&received->requests[NIC_READS]));
+	counter_add(&device->rx_atomic_requests, atomic_load(&received->requests[NIC_ATOMICS]));
 	counter_add(&device->resp_bytes, atomic_load(&received->bytes) + atomic_load(&rq->datagram_bytes));
 }
 

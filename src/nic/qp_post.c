@@ -219,14 +219,16 @@ static void begin(struct nic_qp *qp)
 	qp->batch_error = 0;
 }
 
-static void publish(struct nic_qp *qp)
+/* Not worth a call. */
+static inline __attribute__((always_inline)) void publish(struct nic_qp *qp)
 {
 	struct seg_sent *sent = &qp->shared->sent;
-	uint32_t depth = (uint32_t)qp->sq_claimed - atomic_load_explicit(&sent->head, memory_order_relaxed);
+	uint32_t tail = (uint32_t)qp->sq_claimed;
+	uint32_t depth = tail - atomic_load_explicit(&sent->head, memory_order_relaxed);
 
 	qp->sq_tail = qp->sq_claimed;
-	atomic_store_explicit(&sent->posted, (uint32_t)qp->sq_tail, memory_order_relaxed);
-	if (depth > atomic_load_explicit(&sent->high, memory_order_relaxed))
+	atomic_store_explicit(&sent->posted, tail, memory_order_relaxed);
+	if (__builtin_expect(depth > atomic_load_explicit(&sent->high, memory_order_relaxed), false))
 		atomic_store_explicit(&sent->high, depth, memory_order_relaxed);
 	requester_run(qp);
 	nic_unlock(&qp->lock);

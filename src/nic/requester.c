@@ -74,22 +74,9 @@ static void count(struct nic_qp *qp, const struct nic_swqe *wqe)
 {
 	struct seg_sent *sent = &qp->shared->sent;
 
-	switch (completion_opcode(wqe->opcode)) {
-	case IBV_WC_RDMA_WRITE:
-		counter_add_alone(&sent->writes, 1);
-		break;
-	case IBV_WC_RDMA_READ:
-		counter_add_alone(&sent->reads, 1);
-		break;
-	case IBV_WC_SEND:
-		counter_add_alone(&sent->sends, 1);
-		break;
-	case IBV_WC_BIND_MW:
-	case IBV_WC_LOCAL_INV: /* nothing was sent */
+	if (is_local(wqe->opcode)) /* nothing was sent */
 		return;
-	default:
-		counter_add_alone(&sent->atomics, 1);
-	}
+	counter_add_alone(&sent->requests[nic_kind(wqe->opcode)], 1);
 	counter_add_alone(&sent->bytes, wqe->length);
 }
 

@@ -82,21 +82,7 @@ static inline void responder_count(struct seg_qp *qp, enum ibv_wr_opcode opcode,
 {
 	struct seg_received *received = &qp->received;
 
-	switch (opcode) {
-	case IBV_WR_RDMA_WRITE:
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		counter_add_alone(&received->writes, 1);
-		break;
-	case IBV_WR_RDMA_READ:
-		counter_add_alone(&received->reads, 1);
-		break;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		counter_add_alone(&received->atomics, 1);
-		break;
-	default:
-		counter_add_alone(&received->sends, 1);
-	}
+	counter_add_alone(&received->requests[nic_kind(opcode)], 1);
 	counter_add_alone(&received->bytes, length);
 }
 

@@ -18,8 +18,7 @@
 static void ask_owner(struct claim *claim)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "uroce/%u",
-			      claim->slot);
+	int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "uroce/%u", claim->slot);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	struct ucred owner;
 	socklen_t size = sizeof(owner);
@@ -28,8 +27,7 @@ static void ask_owner(struct claim *claim)
 	claim->uid = (uid_t)-1;
 	if (fd < 0)
 		return;
-	if (!connect(fd, (struct sockaddr *)&address,
-		     offsetof(struct sockaddr_un, sun_path) + 1 + length) &&
+	if (!connect(fd, (struct sockaddr *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + length) &&
 	    !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &size)) {
 		claim->pid = owner.pid;
 		claim->uid = owner.uid;

@@ -13,8 +13,8 @@
 struct claim {
 	unsigned slot;
 	unsigned long inode; /* of its socket */
-	pid_t pid; /* 0 if it lives in a PID namespace that we cannot see, or did not answer */
-	uid_t uid; /* (uid_t)-1 if it did not answer */
+	pid_t pid;	     /* 0 if it lives in a PID namespace that we cannot see, or did not answer */
+	uid_t uid;	     /* (uid_t)-1 if it did not answer */
 };
 
 /* Fills in the claims in the order of their slots and returns how many there are, or -1 with errno. Never waits: the

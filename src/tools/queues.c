@@ -71,7 +71,7 @@ static bool read_wqe(pid_t pid, const struct nic_qp *qp, uint32_t position, stru
 	union {
 		struct nic_swqe wqe;
 		uint8_t bytes[sizeof(struct nic_swqe) + NIC_MAX_SGE * sizeof(struct ibv_sge)];
-	} *copy;
+	} * copy;
 	uint32_t slot = position & ((1u << qp->sq_log2) - 1);
 	size_t bytes = qp->sq_stride < sizeof(*copy) ? qp->sq_stride : sizeof(*copy);
 	bool done;
@@ -175,8 +175,9 @@ static bool read_receive(int fd, const struct seg_rq *rq, uint64_t position, str
 
 bool queues_receive(int fd, bool srq, uint32_t index, uint32_t most, struct wr_list *list)
 {
-	off_t at = srq ? (off_t)(offsetof(struct nic_segment, srqs) + index * sizeof(struct seg_srq) + offsetof(struct seg_srq, rq)) :
-			 (off_t)(offsetof(struct nic_segment, qps) + index * sizeof(struct seg_qp) + offsetof(struct seg_qp, rq));
+	off_t at =
+		srq ? (off_t)(offsetof(struct nic_segment, srqs) + index * sizeof(struct seg_srq) + offsetof(struct seg_srq, rq)) :
+		      (off_t)(offsetof(struct nic_segment, qps) + index * sizeof(struct seg_qp) + offsetof(struct seg_qp, rq));
 	struct seg_rq rq;
 	uint64_t head, tail;
 

@@ -15,16 +15,13 @@ const char *regions_reason(enum nic_unmapped reason)
 			"neither private, anonymous memory nor all of one shared mapping; or not readable and writable",
 		[NIC_UNMAPPED_SHRINKS] =
 			"a shared file that is not sealed against shrinking, is sealed against writing, or has huge pages",
-		[NIC_UNMAPPED_CLOSED] =
-			"shared memory of which the process has no descriptor, and may not open one",
+		[NIC_UNMAPPED_CLOSED] = "shared memory of which the process has no descriptor, and may not open one",
 		[NIC_UNMAPPED_STACK] = "a thread's stack",
 		[NIC_UNMAPPED_KNOWN] = "also in an earlier region, in which it was not mapped",
 		[NIC_UNMAPPED_SPLIT] = "mapped in several pieces, of which one counts",
-		[NIC_UNMAPPED_THREADS] =
-			"other threads of the process ran, and nothing held them (userfaultfd)",
+		[NIC_UNMAPPED_THREADS] = "other threads of the process ran, and nothing held them (userfaultfd)",
 		[NIC_UNMAPPED_PINNED] = "a device or the kernel used the memory",
-		[NIC_UNMAPPED_LIMIT] =
-			"too many mappings (vm.max_map_count), or too many shared files",
+		[NIC_UNMAPPED_LIMIT] = "too many mappings (vm.max_map_count), or too many shared files",
 		[NIC_UNMAPPED_MEMORY] = "not enough memory",
 		[NIC_UNMAPPED_FORK] = "the process forked",
 	};

@@ -20,7 +20,8 @@ enum segment_answer {
 	SEGMENT_OTHER_VERSION, /* its uroce has another layout */
 };
 
-/* Opens the segment of the process's own that has this slot (of another version: as its first); *version is its layout's if it was found. Close *fd if it is open. */
+/* Opens the process's own segment, which has this slot (of another version: as its first). *version is that of its layout, if it
+ * was found. Close *fd if it is open. */
 enum segment_answer segment_open(pid_t pid, unsigned slot, int *fd, uint32_t *version);
 
 /* Why it is not open, in words; "" if it is. */

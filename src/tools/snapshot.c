@@ -143,16 +143,16 @@ static void add_qp(void *arg, uint32_t index, const void *at)
 
 	uint32_t head = atomic_load(&sent->head), executed = atomic_load(&sent->executed), posted = atomic_load(&sent->posted);
 	const uint64_t values[QP_COUNT] = {
-		[QP_rdma_sends] = atomic_load(&sent->sends),
-		[QP_rdma_writes] = atomic_load(&sent->writes),
-		[QP_rdma_reads] = atomic_load(&sent->reads),
-		[QP_rdma_atomics] = atomic_load(&sent->atomics),
+		[QP_rdma_sends] = atomic_load(&sent->requests[NIC_SENDS]),
+		[QP_rdma_writes] = atomic_load(&sent->requests[NIC_WRITES]),
+		[QP_rdma_reads] = atomic_load(&sent->requests[NIC_READS]),
+		[QP_rdma_atomics] = atomic_load(&sent->requests[NIC_ATOMICS]),
 		[QP_req_bytes] = atomic_load(&sent->bytes),
 		[QP_mapped_copies] = atomic_load(&sent->mapped),
-		[QP_rdma_recvs] = datagrams ? atomic_load(&qp->rq.head) : atomic_load(&received->sends),
-		[QP_rx_write_requests] = atomic_load(&received->writes),
-		[QP_rx_read_requests] = atomic_load(&received->reads),
-		[QP_rx_atomic_requests] = atomic_load(&received->atomics),
+		[QP_rdma_recvs] = datagrams ? atomic_load(&qp->rq.head) : atomic_load(&received->requests[NIC_SENDS]),
+		[QP_rx_write_requests] = atomic_load(&received->requests[NIC_WRITES]),
+		[QP_rx_read_requests] = atomic_load(&received->requests[NIC_READS]),
+		[QP_rx_atomic_requests] = atomic_load(&received->requests[NIC_ATOMICS]),
 		[QP_resp_bytes] = atomic_load(&received->bytes) + atomic_load(&qp->rq.datagram_bytes),
 		[QP_rnr_nak_retry_err] = atomic_load(&events->rnr_nak_retry_err),
 		[QP_retry_rnr_exceeded_err] = atomic_load(&events->retry_rnr_exceeded_err),
@@ -434,9 +434,27 @@ const struct process_shot *process_shot_before(const struct snapshot *before, co
 	return NULL;
 }
 
-/* The entry of this index in an array that is in the order of indices. */
-#define FIND(array, count, wanted)                                         	({                                                                 		uint32_t low_ = 0, high_ = (count);                        		while (low_ < high_) {                                     			uint32_t middle_ = low_ + (high_ - low_) / 2;      			if ((array)[middle_].index < (wanted))             				low_ = middle_ + 1;                        			else                                               				high_ = middle_;                           		}                                                          		low_ < (count) && (array)[low_].index == (wanted) ? &(array)[low_] : NULL; \
-	})
+/* The entry of this index in an array that is in the order of indices, which stand at an offset of its entries. */
+static const void *find(const void *array, uint32_t count, size_t entry, size_t offset, uint32_t wanted)
+{
+	uint32_t low = 0, high = count;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2, index;
+		const char *at = (const char *)array + middle * entry;
+
+		memcpy(&index, at + offset, sizeof(index));
+		if (index == wanted)
+			return at;
+		if (index < wanted)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
+}
+
+#define FIND(array, count, wanted) find(array, count, sizeof(*(array)), offsetof(typeof(*(array)), index), wanted)
 
 const struct qp_shot *qp_shot_before(const struct process_shot *before, const struct qp_shot *qp)
 {

@@ -109,7 +109,8 @@ struct qp_shot {
 	int32_t srq; /* -1: none */
 	union ibv_gid sgid, dgid;
 	uint32_t executed;  /* work requests, modulo 2^32 */
-	uint64_t stands_at; /* CLOCK_MONOTONIC ns: since when nothing was executed while something waits, as far as seen; 0: not so */
+	/* CLOCK_MONOTONIC ns: since when nothing was executed while something waits, as far as seen; 0: not so. */
+	uint64_t stands_at;
 	uint64_t values[QP_COUNT];
 };
 

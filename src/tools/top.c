@@ -16,10 +16,11 @@
 #include "tools/tools.h"
 #include "tools/top.h"
 
-static const char doc[] = "Show the processes that use uroce, their queue pairs and queues, live.\v"
-			  "Keys: q quits, 1 to 4 choose what is shown, arrows and pages move, Enter goes into a process or the queues of "
-			  "a queue pair, Esc back, < and > choose the column to sort by and r reverses, space stops and goes on, + and - "
-			  "change the interval, ? explains the columns.";
+static const char doc[] =
+	"Show the processes that use uroce, their queue pairs and queues, live.\v"
+	"Keys: q quits, 1 to 4 choose what is shown, arrows and pages move, Enter goes into a process or the queues of "
+	"a queue pair, Esc back, < and > choose the column to sort by and r reverses, space stops and goes on, + and - "
+	"change the interval, ? explains the columns.";
 
 enum { OPTION_ONCE = 256, OPTION_PID, OPTION_QP, OPTION_INTERVAL, OPTION_COLUMNS };
 
@@ -145,8 +146,8 @@ static void read_queues(struct top *top)
 		queues.error = errno;
 		if (!queues.send_known)
 			queues_free(&queues.send);
-		queues.receive_known =
-			queues_receive(fd, qp->srq >= 0, qp->srq >= 0 ? (uint32_t)qp->srq : qp->index, WR_LIST_MOST, &queues.receive);
+		queues.receive_known = queues_receive(fd, qp->srq >= 0, qp->srq >= 0 ? (uint32_t)qp->srq : qp->index, WR_LIST_MOST,
+						      &queues.receive);
 		close(fd);
 		carry_queue(&queues.send, &top->queues.send, process->at);
 	}
@@ -275,7 +276,8 @@ static void draw_help(const struct top *top)
 	int line = 1;
 
 	erase();
-	mvprintw(0, 0, "%s: columns from left to right; those of wide terminals last. Any key goes back.", view_name(top->sight.view));
+	mvprintw(0, 0, "%s: columns from left to right; those of wide terminals last. Any key goes back.",
+		 view_name(top->sight.view));
 	for (unsigned i = 0; i < count && line < LINES; i++)
 		mvprintw(line++, 0, "%-8s %.*s", columns[i].title, COLS > 10 ? COLS - 10 : 0, columns[i].meaning);
 	refresh();
@@ -473,7 +475,8 @@ static int run_screen(struct top *top)
 	int error = 0;
 
 	if (!screen) {
-		complain(top->name, "this terminal is not known (TERM=%s); --once prints text", getenv("TERM") ? getenv("TERM") : "");
+		complain(top->name, "this terminal is not known (TERM=%s); --once prints text",
+			 getenv("TERM") ? getenv("TERM") : "");
 		return 1;
 	}
 	sigaction(SIGINT, &action, NULL);

@@ -47,9 +47,9 @@ struct sight {
 	pid_t pid;	   /* only this process; 0: all */
 	uint32_t qp_index; /* VIEW_QUEUE: whose queues; pid is not 0 */
 	unsigned sort[VIEWS];
-	bool up[VIEWS]; /* least first */
+	bool up[VIEWS];				/* least first */
 	uint32_t selected[VIEWS], first[VIEWS]; /* rows */
-	double interval; /* s */
+	double interval;			/* s */
 	bool paused;
 };
 
@@ -67,7 +67,7 @@ unsigned view_first_sort(enum view view);
 
 /* False without memory. Sorted. To be freed. */
 bool rows_make(struct sheet *sheet, const struct sight *sight, const struct snapshot *now, const struct snapshot *before,
-		const struct queues *queues);
+	       const struct queues *queues);
 void rows_free(struct sheet *sheet);
 
 enum look { LOOK_PLAIN, LOOK_HEAD, LOOK_TITLE, LOOK_SELECTED, LOOK_ALARM };
@@ -85,8 +85,8 @@ struct frame {
 };
 
 /* A screen of `columns` by `lines`; keeps the selected row in sight. False without memory. */
-bool frame_screen(struct frame *frame, struct sight *sight, const struct sheet *sheet, const struct snapshot *now,
-		  unsigned columns, unsigned lines);
+bool frame_screen(struct frame *frame, struct sight *sight, const struct sheet *sheet, const struct snapshot *now, unsigned columns,
+		  unsigned lines);
 /* The sheet as a whole, with a head. */
 bool frame_text(struct frame *frame, const struct sight *sight, const struct sheet *sheet, const struct snapshot *now,
 		unsigned columns);

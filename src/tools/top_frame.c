@@ -117,7 +117,8 @@ static bool add_hidden(struct frame *frame, const struct snapshot *now, unsigned
 
 		if (process->seen)
 			continue;
-		snprintf(text, sizeof(text), "process %d (%s) is not shown: %s", (int)process->pid, process->command, process->reason);
+		snprintf(text, sizeof(text), "process %d (%s) is not shown: %s", (int)process->pid, process->command,
+			 process->reason);
 		if (!add_text(frame, LOOK_ALARM, columns, text))
 			return false;
 		if (!all)
@@ -153,8 +154,8 @@ static void follow(struct sight *sight, uint32_t rows, uint32_t room)
 		*first = *selected - room + 1;
 }
 
-bool frame_screen(struct frame *frame, struct sight *sight, const struct sheet *sheet, const struct snapshot *now,
-		  unsigned columns, unsigned lines)
+bool frame_screen(struct frame *frame, struct sight *sight, const struct sheet *sheet, const struct snapshot *now, unsigned columns,
+		  unsigned lines)
 {
 	static const char keys[] = "q quit  1-4 view  arrows  Enter into  Esc back  < > r sort  space pause  ? help";
 	uint32_t room;

@@ -10,8 +10,28 @@
 #include "tools/render.h"
 #include "tools/top.h"
 
-enum { P_PID, P_COMMAND, P_STATE, P_QPS, P_CQS, P_MRS, P_OUT, P_IN, P_MB, P_RNR, P_RETRY, P_ERRORS, P_SRQS, P_DROPS, P_CAUSES,
-       P_REGISTERED, P_XMIT, P_RCV, P_UID, P_DEVICES };
+enum {
+	P_PID,
+	P_COMMAND,
+	P_STATE,
+	P_QPS,
+	P_CQS,
+	P_MRS,
+	P_OUT,
+	P_IN,
+	P_MB,
+	P_RNR,
+	P_RETRY,
+	P_ERRORS,
+	P_SRQS,
+	P_DROPS,
+	P_CAUSES,
+	P_REGISTERED,
+	P_XMIT,
+	P_RCV,
+	P_UID,
+	P_DEVICES
+};
 
 static const struct column process_columns[] = {
 	[P_PID] = { "PID", 7, 0, "process" },
@@ -36,8 +56,35 @@ static const struct column process_columns[] = {
 	[P_DEVICES] = { "DEVICE", -20, 160, "devices that it opened" },
 };
 
-enum { Q_PID, Q_QPN, Q_TYPE, Q_STATE, Q_PEER, Q_SQ, Q_RQ, Q_OUT, Q_IN, Q_MB, Q_RNR, Q_RETRY, Q_STANDS, Q_ERRORS, Q_COMMAND,
-       Q_SQ_HIGH, Q_RQ_HIGH, Q_BUFFER, Q_DROPS, Q_SEQUENCE, Q_DUPLICATE, Q_FLUSHED, Q_SEND_CQ, Q_RECV_CQ, Q_SRQ, Q_MTU, Q_PATH };
+enum {
+	Q_PID,
+	Q_QPN,
+	Q_TYPE,
+	Q_STATE,
+	Q_PEER,
+	Q_SQ,
+	Q_RQ,
+	Q_OUT,
+	Q_IN,
+	Q_MB,
+	Q_RNR,
+	Q_RETRY,
+	Q_STANDS,
+	Q_ERRORS,
+	Q_COMMAND,
+	Q_SQ_HIGH,
+	Q_RQ_HIGH,
+	Q_BUFFER,
+	Q_DROPS,
+	Q_SEQUENCE,
+	Q_DUPLICATE,
+	Q_FLUSHED,
+	Q_SEND_CQ,
+	Q_RECV_CQ,
+	Q_SRQ,
+	Q_MTU,
+	Q_PATH
+};
 
 static const struct column qp_columns[] = {
 	[Q_PID] = { "PID", 7, 0, "process" },
@@ -270,8 +317,7 @@ static bool add_process(const struct making *making)
 	set_number(row, columns, P_MRS, process->mr_count);
 	set_number(row, columns, P_SRQS, process->srq_count);
 #define OUT(values) SUM(values, DEVICE_rdma_sends, DEVICE_rdma_writes, DEVICE_rdma_reads, DEVICE_rdma_atomics)
-#define IN(values) \
-	SUM(values, DEVICE_rdma_recvs, DEVICE_rx_write_requests, DEVICE_rx_read_requests, DEVICE_rx_atomic_requests)
+#define IN(values)  SUM(values, DEVICE_rdma_recvs, DEVICE_rx_write_requests, DEVICE_rx_read_requests, DEVICE_rx_atomic_requests)
 	set_number(row, columns, P_OUT, rate(making, OUT(v), OUT(b)));
 	set_number(row, columns, P_IN, rate(making, IN(v), IN(b)));
 #undef IN
@@ -325,7 +371,8 @@ static bool add_qp(const struct making *making, const struct qp_shot *qp)
 	set_number(row, columns, Q_IN, rate(making, IN(v), IN(b)));
 #undef IN
 #undef OUT
-	set_megabytes(row, columns, Q_MB, rate(making, SUM(v, QP_req_bytes, QP_resp_bytes), SUM(b, QP_req_bytes, QP_resp_bytes)) / 1e6);
+	set_megabytes(row, columns, Q_MB,
+		      rate(making, SUM(v, QP_req_bytes, QP_resp_bytes), SUM(b, QP_req_bytes, QP_resp_bytes)) / 1e6);
 	set_number(row, columns, Q_RNR, (double)v[QP_rnr_nak_retry_err]);
 	set_number(row, columns, Q_RETRY, (double)SUM(v, QP_local_ack_timeout_err, QP_packet_seq_err));
 	format_age(row->cells[Q_STANDS].text, 6, stands);
@@ -378,7 +425,8 @@ static bool add_cq(const struct making *making, const struct cq_shot *cq)
 		uint64_t ago = making->process->at - (cq->polled_at ? cq->polled_at : cq->known_at);
 		char *text = row->cells[C_POLLED].text;
 
-		set_number(row, columns, C_POLLS, rate(making, cq->polls, before && before->polls_known ? before->polls : cq->polls));
+		set_number(row, columns, C_POLLS,
+			   rate(making, cq->polls, before && before->polls_known ? before->polls : cq->polls));
 		if (!cq->polls) {
 			set_text(row, C_POLLED, INFINITY, "never");
 		} else {
@@ -453,8 +501,8 @@ static bool add_wr(const struct making *making, const char *queue, const struct 
 	set_text(row, W_FLAGS, NAN, "%s%s%s%s", wr->flags & IBV_SEND_SIGNALED ? "S" : "", wr->flags & IBV_SEND_FENCE ? "F" : "",
 		 wr->flags & IBV_SEND_SOLICITED ? "E" : "", wr->is_inline ? "I" : "");
 	for (uint32_t i = 0; i < wr->num_sge && i < NIC_MAX_SGE; i++) {
-		if (!add_note(making, "      SGE %u: address 0x%" PRIx64 ", %u bytes, lkey 0x%08x", i, wr->sge[i].addr, wr->sge[i].length,
-			      wr->sge[i].lkey))
+		if (!add_note(making, "      SGE %u: address 0x%" PRIx64 ", %u bytes, lkey 0x%08x", i, wr->sge[i].addr,
+			      wr->sge[i].length, wr->sge[i].lkey))
 			return false;
 	}
 	if (wr->remote_qpn)
@@ -474,10 +522,12 @@ static bool add_description(const struct making *making, const struct qp_shot *q
 	if (done && qp->peer_qpn)
 		done = add_note(making, "peer 0x%06x at %s, path MTU %u", qp->peer_qpn, render_gid(&qp->dgid, gid), qp->mtu);
 	if (done)
-		done = add_note(making, "SQ %" PRIu64 " of %" PRIu64 ", %" PRIu64 " wait, at most %" PRIu64 " so far; RQ %" PRIu64 " of %" PRIu64
-				", at most %" PRIu64,
-				qp->values[QP_sq_depth], qp->values[QP_sq_size], qp->values[QP_sq_pending], qp->values[QP_sq_high_water],
-				qp->values[QP_rq_posted], qp->values[QP_rq_size], qp->values[QP_rq_high_water]);
+		done = add_note(making,
+				"SQ %" PRIu64 " of %" PRIu64 ", %" PRIu64 " wait, at most %" PRIu64 " so far; RQ %" PRIu64
+				" of %" PRIu64 ", at most %" PRIu64,
+				qp->values[QP_sq_depth], qp->values[QP_sq_size], qp->values[QP_sq_pending],
+				qp->values[QP_sq_high_water], qp->values[QP_rq_posted], qp->values[QP_rq_size],
+				qp->values[QP_rq_high_water]);
 	if (done && !queues->send_known)
 		done = add_note(making, "the send queue cannot be read: %s", strerror(queues->error));
 	return done;
@@ -551,7 +601,7 @@ static bool add_rows(const struct making *making, const struct sight *sight, con
 }
 
 bool rows_make(struct sheet *sheet, const struct sight *sight, const struct snapshot *now, const struct snapshot *before,
-		const struct queues *queues)
+	       const struct queues *queues)
 {
 	bool done = true;
 

@@ -3,8 +3,8 @@
  * usage: counted [--pace N]
  *
  * Does a known number of operations between queue pairs of its own, says "NAME QPN" (or a handle) of what they were done with, then
- * "ready", and stays until its input ends. What it does is what stat.sh and top.sh expect to see. With --pace it goes on with N WRITEs in a second
- * instead, in tens, until it is killed.
+ * "ready", and stays until its input ends. What it does is what stat.sh and top.sh expect to see. With --pace it
+ * goes on with N WRITEs in a second instead, in tens, until it is killed.
  */
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -13,12 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                        \
-	do {                                                                                    \
-		if (!(condition)) {                                                             \
+#define CHECK(condition)                                                                                 \
+	do {                                                                                             \
+		if (!(condition)) {                                                                      \
 			fprintf(stderr, "counted: %s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-			exit(1);                                                                \
-		}                                                                               \
+			exit(1);                                                                         \
+		}                                                                                        \
 	} while (0)
 
 static struct ibv_context *context;

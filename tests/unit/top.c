@@ -110,6 +110,31 @@ static void high_water_outlasts_polling_and_resizing(void **state)
 	assert_int_equal(shot->values[CQ_overflows], 0);
 	process_shot_free(&process);
 	assert_int_equal(nic_cq_poll(&cq, 8, wc), 3);
+	assert_int_equal(atomic_load(&cq.shared->high), 9);
+	assert_int_equal(nic_srq_destroy(&srq), 0);
+	assert_int_equal(nic_cq_destroy(&cq), 0);
+}
+
+/* The mark that ends the old ring is no completion. */
+static void high_water_counts_what_waits_across_a_resize(void **state)
+{
+	struct nic *nic = *state;
+	struct nic_srq srq;
+	struct nic_cq cq;
+	struct ibv_wc wc[8];
+
+	assert_int_equal(nic_cq_create(nic, 15, NULL, &cq), 0);
+	assert_int_equal(nic_srq_create(nic, UNIT_PD, 32, 1, &srq), 0);
+	post_receives(&srq, 10);
+	for (int i = 0; i < 3; i++)
+		publish(nic, &srq, &cq);
+	assert_int_equal(nic_cq_resize(&cq, 31), 0);
+	assert_int_equal(nic_cq_poll(&cq, 1, wc), 1);
+	assert_int_equal(atomic_load(&cq.shared->high), 3);
+	for (int i = 0; i < 4; i++)
+		publish(nic, &srq, &cq);
+	assert_int_equal(nic_cq_poll(&cq, 8, wc), 6);
+	assert_int_equal(atomic_load(&cq.shared->high), 6);
 	assert_int_equal(nic_srq_destroy(&srq), 0);
 	assert_int_equal(nic_cq_destroy(&cq), 0);
 }
@@ -161,7 +186,8 @@ static void refused_access_is_counted_for_the_region_it_names(void **state)
 	c = (struct cause){ 0 };
 	assert_int_equal(mr_check(nic->seg, false, mr.lkey, start + 4095, 2, 0, UNIT_PD, 0, &piece, &c), CAUSE_LKEY_BOUNDS);
 	c = (struct cause){ 0 };
-	assert_int_equal(mr_check(nic->seg, true, mr.rkey, start, 8, IBV_ACCESS_REMOTE_READ, UNIT_PD, 0, &piece, &c), CAUSE_RKEY_ACCESS);
+	assert_int_equal(mr_check(nic->seg, true, mr.rkey, start, 8, IBV_ACCESS_REMOTE_READ, UNIT_PD, 0, &piece, &c),
+			 CAUSE_RKEY_ACCESS);
 	see(nic, &process);
 	assert_int_equal(process.mr_count, 1);
 	assert_int_equal(process.mrs[0].lkey, mr.lkey);
@@ -181,9 +207,9 @@ static void counts_fit_their_width(void **state)
 		double number;
 		const char *text;
 	} cases[] = {
-		{ 6, 0, "0" },		{ 6, 999999, "999999" }, { 6, 1234567, "1.2M" }, { 6, 1e12, "1.0T" },
-		{ 5, 123456, "123k" }, { 5, 99999, "99999" },	 { 4, 12345, "12k" },	 { 4, 9999, "9999" },
-		{ 7, 18446744073709551615.0, "18.4E" },
+		{ 6, 0, "0" },	     { 6, 999999, "999999" }, { 6, 1234567, "1.2M" },
+		{ 6, 1e12, "1.0T" }, { 5, 123456, "123k" },   { 5, 99999, "99999" },
+		{ 4, 12345, "12k" }, { 4, 9999, "9999" },     { 7, 18446744073709551615.0, "18.4E" },
 	};
 
 	(void)state;
@@ -433,6 +459,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fill_of_a_cq_is_what_is_published_and_not_polled),
 		cmocka_unit_test(high_water_outlasts_polling_and_resizing),
+		cmocka_unit_test(high_water_counts_what_waits_across_a_resize),
 		cmocka_unit_test(counters_of_a_qp_that_goes_stay_with_the_device),
 		cmocka_unit_test(refused_access_is_counted_for_the_region_it_names),
 		cmocka_unit_test(counts_fit_their_width),

@@ -105,10 +105,18 @@ static void know_qp(struct cm_id *id)
 	list_add_tail(bucket(id->cm->by_qpn, id->remote_qpn, id->remote_guid), &id->of_qpn);
 }
 
+/* It is not asked for any more. */
+static void let_go_of_name(struct cm_id *id)
+{
+	if (id->keeps_name)
+		name_release(id);
+}
+
 /* Nothing more of it is expected. */
 static void end(struct cm_id *id)
 {
 	id->state = CONN_NONE;
+	let_go_of_name(id);
 	will_end(id);
 	timer_clear(id);
 	list_del(&id->of_comm);
@@ -120,6 +128,7 @@ static void end(struct cm_id *id)
 
 static void enter_timewait(struct cm_id *id)
 {
+	let_go_of_name(id);
 	will_end(id);
 	id->state = CONN_TIMEWAIT;
 	timer_set(id, nic_now() + timeout_ns(id->timeout));
@@ -440,6 +449,7 @@ static struct cm_id *accept_request(struct cm_id *listener, const struct letter 
 	id->hop_limit = 64;
 	id->service_id = MAD_SERVICE_ID(id->ps, address_port(&id->src));
 	begin(id);
+	name_keep(id, listener);
 	return id;
 }
 
@@ -673,6 +683,7 @@ int conn_established(struct cm_id *id)
 		return EINVAL;
 	timer_clear(id);
 	id->state = CONN_ESTABLISHED;
+	let_go_of_name(id);
 	channel_raise_plain(id, RDMA_CM_EVENT_ESTABLISHED, 0);
 	watch_peer(id);
 	return 0;

@@ -104,6 +104,7 @@ struct cm_id {
 	/* Listening */
 	int backlog, pending;	/* requests that were not read */
 	struct cm_id *listener; /* of a request that was not read */
+	bool keeps_name; /* of a request: its listener's, until it is connected or over, so that what is asked again comes to us */
 
 	/* The exchange */
 	enum cm_state state;
@@ -293,6 +294,8 @@ int name_bind(struct cm_id *id, uint16_t port);
 /* One of the ports that only tell connections apart. */
 int name_take_any(struct cm_id *id);
 void name_release(struct cm_id *id);
+/* A request keeps the socket that it came by open; until it is released. */
+void name_keep(struct cm_id *request, const struct cm_id *listener);
 /* Whether others may not share the port with a listener. */
 bool name_is_shared(const struct cm_id *id);
 /* The names of who may listen for an address, most particular first: i = 0, 1, 2; and whether it is one of ours. */

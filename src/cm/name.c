@@ -419,6 +419,15 @@ static void give_back(struct cm_id *id)
 	}
 }
 
+void name_keep(struct cm_id *request, const struct cm_id *listener)
+{
+	if (!listener->name)
+		return;
+	request->name = listener->name;
+	request->keeps_name = true;
+	list_add_tail(&listener->name->ids, &request->of_name);
+}
+
 void name_release(struct cm_id *id)
 {
 	struct cm_name *name = id->name;
@@ -429,6 +438,7 @@ void name_release(struct cm_id *id)
 		return;
 	list_del(&id->of_name);
 	id->name = NULL;
+	id->keeps_name = false;
 	if (list_empty(&name->ids))
 		name_end(name);
 }

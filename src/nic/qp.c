@@ -38,11 +38,11 @@ static void tell(const struct nic_qp *qp, enum story_kind kind)
 			       .type = qp->type };
 
 	if (kind == STORY_DESTROYED) {
-		story.requests = atomic_load(&sent->sends) + atomic_load(&sent->writes) + atomic_load(&sent->reads) +
-				 atomic_load(&sent->atomics);
+		for (unsigned i = 0; i < NIC_KINDS; i++) {
+			story.requests += atomic_load(&sent->requests[i]);
+			story.arrived += (uint32_t)atomic_load(&received->requests[i]);
+		}
 		story.bytes = atomic_load(&sent->bytes);
-		story.arrived = (uint32_t)(atomic_load(&received->sends) + atomic_load(&received->writes) +
-					   atomic_load(&received->reads) + atomic_load(&received->atomics));
 		story.flushed = atomic_load(&events->req_cqe_flush_error) + qp->flushed_receives;
 	}
 	story_record(&qp->nic->seg->stories, &story);

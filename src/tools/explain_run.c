@@ -143,11 +143,11 @@ static struct story count_living(const struct nic_segment *seg, uint32_t qpn)
 			continue;
 		const struct seg_qp *qp = &seg->qps[(i << NIC_QPN_INDEX_BITS) | (qpn & ((1u << NIC_QPN_INDEX_BITS) - 1))];
 
-		story.requests = atomic_load(&qp->sent.sends) + atomic_load(&qp->sent.writes) + atomic_load(&qp->sent.reads) +
-				 atomic_load(&qp->sent.atomics);
+		for (unsigned kind = 0; kind < NIC_KINDS; kind++) {
+			story.requests += atomic_load(&qp->sent.requests[kind]);
+			story.arrived += (uint32_t)atomic_load(&qp->received.requests[kind]);
+		}
 		story.bytes = atomic_load(&qp->sent.bytes);
-		story.arrived = (uint32_t)(atomic_load(&qp->received.sends) + atomic_load(&qp->received.writes) +
-					   atomic_load(&qp->received.reads) + atomic_load(&qp->received.atomics));
 		story.flushed = atomic_load(&qp->events.req_cqe_flush_error);
 	}
 	return story;

@@ -113,6 +113,24 @@ static void the_listener_may_go_before_its_connections(void **state)
 	part(&meeting);
 }
 
+/* And before its requests that the program has: they are asked for again, after half a second first, while it thinks. */
+static void the_listener_may_go_before_a_request_is_accepted(void **state)
+{
+	struct meeting meeting;
+
+	(void)state;
+	meet_request(&meeting, RDMA_PS_TCP, NULL, 0);
+	rdma_destroy_id(meeting.listener);
+	meeting.listener = NULL;
+	usleep(700000);
+	expect_none(meeting.client);
+	equip(meeting.to_client);
+	assert_int_equal(failure(rdma_accept(meeting.to_client, NULL)), 0);
+	expect_only(meeting.client, RDMA_CM_EVENT_ESTABLISHED);
+	expect_only(meeting.server, RDMA_CM_EVENT_ESTABLISHED);
+	part(&meeting);
+}
+
 static void an_id_destroyed_disconnects(void **state)
 {
 	struct rdma_cm_event *event;
@@ -299,6 +317,7 @@ int main(void)
 		cmocka_unit_test(a_request_counts_for_its_listener),
 		cmocka_unit_test(events_not_read_go_with_the_id),
 		cmocka_unit_test(the_listener_may_go_before_its_connections),
+		cmocka_unit_test(the_listener_may_go_before_a_request_is_accepted),
 		cmocka_unit_test(an_id_destroyed_disconnects),
 		cmocka_unit_test(an_id_moves_with_its_events),
 		cmocka_unit_test(an_id_may_become_synchronous),

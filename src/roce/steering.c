@@ -14,6 +14,13 @@
 #include "nic/gid.h"
 
 /* A question: no opcode of RoCE, a place. Its answer: the same, and the slots of who is there. */
+/* Of a CM message in a UDP payload: its attribute, SIDR_REP's number, and the comm IDs, of which the receiver's is the second, but of
+ * SIDR_REP the first. */
+#define CM_ATTRIBUTE (ROCE_BTH_BYTES + 8 + 16)
+#define CM_SIDR_REP  0x18
+#define CM_FIRST_ID  (ROCE_BTH_BYTES + 8 + 24)
+#define CM_SECOND_ID (CM_FIRST_ID + 4)
+
 #define QUESTION 0xff
 static const uint8_t magic[] = "uroce place";
 
@@ -80,11 +87,23 @@ struct asking {
 
 static void set_filter(struct port *port, const struct places *places)
 {
-	/* Questions go to the place that they name; others by bits 23 to 14 of the destination QPN. Behind it: to anybody. */
+	/* Questions go to the place that they name; others by the slot in the destination QPN. What is for QP 1, the connection
+	 * manager's, has the slot in its receiver's comm ID (cm/engine.h), which only requests do not have. Behind it: to anybody. */
 	static const struct sock_filter head[] = {
-		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, QUESTION, 0, 2),
-		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 2), BPF_STMT(BPF_RET | BPF_A, 0),
-		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5), BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, NIC_QPN_INDEX_BITS - 8),
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, QUESTION, 0, 2),
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 2),
+		BPF_STMT(BPF_RET | BPF_A, 0),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 6),
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, CM_ATTRIBUTE),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, CM_SIDR_REP, 0, 2),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, CM_FIRST_ID),
+		BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, CM_SECOND_ID),
+		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 32 - 24),
+		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, NIC_QPN_INDEX_BITS),
 	};
 	size_t room = sizeof(head) / sizeof(head[0]) + 2 * places->count + 1, n = sizeof(head) / sizeof(head[0]);
 	struct sock_filter *code = calloc(room, sizeof(*code));

@@ -78,15 +78,17 @@ check-build:
 	@echo "== build"
 	@$(MAKE) --no-print-directory all
 
-bench:
+bench: MEASURE = run
+bench-net: MEASURE = net
+bench bench-net:
 	@scripts/need build run bench
 	@echo "== build"
 	@$(MAKE) --no-print-directory configure
 	@cmake --build $(BUILD) -j$(JOBS) --target ibverbs rdmacm uroce
 	@echo "== benchmark"
-	@bench/run $(BENCH_FLAGS) $(BUILD)
+	@bench/$(MEASURE) $(BENCH_FLAGS) $(BUILD)
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench
+.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench bench-net

@@ -34,6 +34,7 @@ struct candidate {
 	uint32_t ifindex;
 	enum gid_rank rank;
 	unsigned place; /* as the kernel lists it */
+	bool is_entry;	/* of the table that is changed */
 };
 
 /* IPv4 is looked for at an address of the class that was never given out, IPv6 at one of the
@@ -239,11 +240,12 @@ static uint32_t find_gap(const struct gid_table *table)
 	return i < GID_TABLE_LENGTH - 1 ? i : GID_TABLE_LENGTH;
 }
 
-/* Whether an address is an entry, which is then marked. */
+/* Whether an address is an entry, which is then marked. Its interface may not be known: some sandboxes do not let it be asked for. */
 static bool keep_entry(const struct gid_table *table, const struct candidate *c, bool *kept)
 {
 	for (uint32_t i = 0; i < table->count; i++) {
-		if (table->ifindex[i] == c->ifindex && !memcmp(&table->gids[i], &c->gid, sizeof(c->gid)))
+		if (!kept[i] && (table->ifindex[i] == c->ifindex || !c->ifindex) &&
+		    !memcmp(&table->gids[i], &c->gid, sizeof(c->gid)))
 			return kept[i] = true;
 	}
 	return false;
@@ -255,10 +257,8 @@ static void change(struct gid_table *table, struct candidate *candidates, unsign
 	bool kept[GID_TABLE_LENGTH] = { false };
 	uint32_t changed = 0;
 
-	for (unsigned i = 0; i < count; i++) {
-		if (keep_entry(table, &candidates[i], kept))
-			candidates[i].ifindex = 0; /* it is there */
-	}
+	for (unsigned i = 0; i < count; i++)
+		candidates[i].is_entry = keep_entry(table, &candidates[i], kept);
 	for (uint32_t i = 0; i < table->count; i++) {
 		if (kept[i] || gid_is_zero(&table->gids[i]))
 			continue;
@@ -268,7 +268,7 @@ static void change(struct gid_table *table, struct candidate *candidates, unsign
 		changed = 1;
 	}
 	for (unsigned i = 0; i < count; i++) {
-		uint32_t at = candidates[i].ifindex ? find_gap(table) : GID_TABLE_LENGTH;
+		uint32_t at = candidates[i].is_entry ? GID_TABLE_LENGTH : find_gap(table);
 
 		if (at == GID_TABLE_LENGTH)
 			continue;

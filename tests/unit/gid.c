@@ -294,6 +294,30 @@ static void addresses_that_come_take_the_place_of_those_that_went(void **state)
 	assert_entry(&table, 3, "10.1.0.2");
 }
 
+/* As where a sandbox refuses the ioctl. */
+static void interfaces_need_not_be_known(void **state)
+{
+	static const struct address known[] = {
+		{"eth0", 2, "10.0.0.1", false},
+		{NULL, 0, NULL, false},
+	}, unknown[] = {
+		{"eth0", 0, "10.0.0.1", false},
+		{"eth0", 0, "10.0.0.2", false},
+		{NULL, 0, NULL, false},
+	};
+	static struct gid_table table;
+
+	(void)state;
+	route4 = route6 = NULL;
+	host = known;
+	assert_int_equal(gid_table_read(&table, NULL), 0);
+	host = unknown;
+	gid_table_update(&table, NULL);
+	assert_int_equal(table.present, 2);
+	assert_entry(&table, 0, "10.0.0.1");
+	assert_entry(&table, 1, "10.0.0.2");
+}
+
 static void port_without_addresses_has_none_present(void **state)
 {
 	static const struct address none[] = { {NULL, 0, NULL, false} };
@@ -341,6 +365,7 @@ int main(void)
 		cmocka_unit_test(entries_name_their_interface),
 		cmocka_unit_test(table_of_more_addresses_than_entries_keeps_a_gap),
 		cmocka_unit_test(addresses_that_come_take_the_place_of_those_that_went),
+		cmocka_unit_test(interfaces_need_not_be_known),
 		cmocka_unit_test(port_without_addresses_has_none_present),
 		cmocka_unit_test(local_is_every_address_and_all_of_127),
 	};

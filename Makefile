@@ -33,6 +33,10 @@ check-long: check-build
 	@echo "== long tests"
 	@scripts/check $(BUILD) -C long -L long
 
+# The distribution's programs in all places, timings, families and MTUs.
+check-programs: check-build
+	@scripts/check $(BUILD) -C programs -L 'clients|rdmacm|rsocket|wire'
+
 # Random rounds of death and standstill: half an hour.
 check-faults-long: check-build
 	@scripts/check $(BUILD) -C long -L long -R '^faults\.'
@@ -91,4 +95,4 @@ bench bench-net:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench bench-net
+.PHONY: all configure install demo check check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench bench-net

@@ -349,7 +349,8 @@ static void read_control(struct msghdr *message, size_t *segment, struct arrival
 	}
 }
 
-static void read_datagram(struct port *port, struct nic *nic, unsigned i,
+/* False: it was somebody's question (roce/steering.h). */
+static bool read_datagram(struct port *port, struct nic *nic, unsigned i,
 			  void (*arrived)(void *arg, const struct arrival *arrival), void *arg)
 {
 	struct port_buffers *buffers = port->buffers;
@@ -364,7 +365,7 @@ static void read_datagram(struct port *port, struct nic *nic, unsigned i,
 	struct arrival arrival = { .sgid = path.sgid, .dgid = path.dgid, .sport = path.sport };
 
 	if (steering_answer(nic, port, buffers->bytes[i], length, from))
-		return;
+		return false;
 	read_control(&buffers->messages[i].msg_hdr, &segment, &arrival);
 	for (size_t at = 0; at < length; at += segment) {
 		size_t bytes = length - at < segment ? length - at : segment;
@@ -372,6 +373,7 @@ static void read_datagram(struct port *port, struct nic *nic, unsigned i,
 		if (read_packet(port, nic, buffers->bytes[i] + at, bytes, &path, &arrival))
 			arrived(arg, &arrival);
 	}
+	return true;
 }
 
 /* Before the kernel fills it. */
@@ -407,10 +409,9 @@ unsigned port_receive(struct port *port, struct nic *nic, void (*arrived)(void *
 		int n = recvmmsg(port->fd, port->buffers->messages, RECEIVE_MESSAGES, MSG_DONTWAIT, NULL);
 
 		for (int i = 0; i < n; i++) {
-			read_datagram(port, nic, (unsigned)i, arrived, arg);
+			total += read_datagram(port, nic, (unsigned)i, arrived, arg);
 			make_ready(port->buffers, (unsigned)i);
 		}
-		total += n > 0 ? (unsigned)n : 0;
 		if (n < RECEIVE_MESSAGES)
 			break;
 	}

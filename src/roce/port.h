@@ -90,8 +90,8 @@ int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, s
 
 /*
  * Takes what has arrived and calls `arrived` for each good packet, at most a few hundred; ones that are damaged or no RoCE are
- * counted and dropped. Returns the number of datagrams that the kernel gave, 0 when there was nothing, or somebody else is
- * receiving.
+ * counted and dropped. Returns the number of datagrams that the kernel gave, without the questions of who is where; 0 when there was
+ * nothing, or somebody else is receiving.
  */
 unsigned port_receive(struct port *port, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg);
 

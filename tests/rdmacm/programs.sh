@@ -5,7 +5,7 @@
 #
 # Runs the rows of one group of programs.table: a server, and its client when that listens. HOST is the address that the client is
 # given: one of this host, or own4, its first one that is no loopback; or lab4 or lab6: each runs on a host of its own (uroce lab).
-# $PRELOAD, if set, is preloaded into the programs: a sanitizer's runtime.
+# $TABLE is another table. $PRELOAD, if set, is preloaded into the programs: a sanitizer's runtime.
 #
 # Some servers stop listening, and listen again a moment later, for what the client connects next; and between binding and
 # listening is a moment too. On a machine that is busy a client may come in between, and is refused, as by any rdma_cm. Then both
@@ -60,7 +60,8 @@ listening() {
 	local wanted=$1
 	[ "$group" != udaddy ] || wanted=7174
 	grep -q "@uroce/cm/[0-9a-f]*/$wanted/" /proc/net/unix ||
-		cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ":$(printf %04X "$wanted") [0-9A-F:]* 0A "
+		cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ":$(printf %04X "$wanted") [0-9A-F:]* 0A " ||
+		cat /proc/net/udp /proc/net/udp6 2>/dev/null | grep -q ":$(printf %04X "$wanted") "
 }
 
 # run_here SERVER CLIENT: on this host; sets server_status and client_status.
@@ -84,14 +85,16 @@ run_here() {
 
 # run_in_lab SERVER CLIENT: the same between two hosts.
 run_in_lab() {
-	local services= server_words
+	local services= server_words wait=listen
+	# Its server has a UDP socket only.
+	[ "$group" != udpong ] || wait=1s
 	[ "$stays" = ends ] || services=--services=1
 	split "$1"
 	server_words=("${words[@]}")
 	split "$2"
 	# shellcheck disable=SC2016 # what another shell expands
 	local script='log=$1; shift; "$@" >$log 2>&1; status=$?; echo $status >${log}_status; exit $status'
-	"$attend" $((2 * patience)) "$uroce" lab 2 $services --wait=listen --raw -- \
+	"$attend" $((2 * patience)) "$uroce" lab 2 $services --wait=$wait --raw -- \
 		sh -c "$script" sh "$logs/server" "$attend" $patience "${server_words[@]}" :: \
 		sh -c "$script" sh "$logs/client" "$attend" $patience "${words[@]}" >"$logs/lab" 2>&1
 	server_status=$(cat "$logs/server_status" 2>/dev/null || echo 124)
@@ -135,7 +138,7 @@ while read -r row_group stays expected row; do
 	echo "-- the client printed:"
 	cat "$logs/client" "$logs/lab" 2>/dev/null
 	echo "--"
-done <"$here/programs.table"
+done <"${TABLE:-$here/programs.table}"
 
 echo "$group at $host: $rows rows, $failed failed"
 [ $rows -gt 0 ] && [ $failed = 0 ]

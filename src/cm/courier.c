@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "cm/engine.h"
+#include "nic/abstract_name.h"
 #include "nic/gid.h"
 #include "nic/guid.h"
 #include "roce/wire.h"
@@ -48,18 +48,10 @@ static void box_free(struct box *box)
 	free(box);
 }
 
-static socklen_t write_address(const char *name, struct sockaddr_un *address)
-{
-	memset(address, 0, sizeof(*address));
-	address->sun_family = AF_UNIX;
-	snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "%s", name);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(address->sun_path + 1));
-}
-
 int courier_bind(struct cm *cm, const char *name, struct helper_source *source, int *fd)
 {
 	struct sockaddr_un address;
-	socklen_t bytes = write_address(name, &address);
+	socklen_t bytes = abstract_name(&address, "%s", name);
 	int on = 1, error;
 
 	*fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -188,7 +180,7 @@ static int send_letters(struct cm *cm, const char *name, struct iovec *letters, 
 {
 	struct sockaddr_un address;
 	struct msghdr message = { .msg_name = &address,
-				  .msg_namelen = write_address(name, &address),
+				  .msg_namelen = abstract_name(&address, "%s", name),
 				  .msg_iov = letters,
 				  .msg_iovlen = count };
 

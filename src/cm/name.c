@@ -13,10 +13,10 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "cm/engine.h"
+#include "nic/abstract_name.h"
 #include "nic/gid.h"
 
 #define BLOCK	   64u /* ports */
@@ -192,13 +192,15 @@ static bool is_own(const struct cm_id *id, uint16_t port, const char *address)
 /* Whether another process has the port with this address. */
 static bool is_others(const struct cm_id *id, int fd, uint16_t port, const char *address)
 {
-	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	char name[CM_NAME_BYTES];
+	struct sockaddr_un to;
+	socklen_t bytes;
 
 	if (is_own(id, port, address))
 		return false;
-	write_name(id->ps, port, address, to.sun_path + 1);
-	return !connect(fd, (struct sockaddr *)&to,
-			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(to.sun_path + 1)));
+	write_name(id->ps, port, address, name);
+	bytes = abstract_name(&to, "%s", name);
+	return !connect(fd, (struct sockaddr *)&to, bytes);
 }
 
 /* Against other processes, whose names are asked for one by one: an address of ours by those that stand for all, and the other way

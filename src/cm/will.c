@@ -4,14 +4,13 @@
  * there is one that uses connections by address: each attaches to a few others (local/attach.h), so that either hears of the
  * other's end, and writes down in its segment what is to be said.
  */
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "cm/engine.h"
 #include "local/attach.h"
+#include "nic/abstract_name.h"
 #include "nic/nic.h"
 #include "roce/port.h"
 
@@ -83,17 +82,16 @@ void will_end(struct cm_id *id)
 
 void will_seek_heir(struct cm *cm)
 {
-	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	struct sockaddr_un to;
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), heirs = 0;
 
 	for (uint32_t i = 1; fd >= 0 && i < NIC_SLOTS && heirs < HEIRS; i++) {
 		uint32_t slot = (cm->slot + i) % NIC_SLOTS;
-		int n = snprintf(to.sun_path + 1, sizeof(to.sun_path) - 1, "uroce/%u/cm", slot);
+		socklen_t bytes = abstract_name(&to, "uroce/%u/cm", slot);
 		enum cause_code why;
 		struct peer *peer;
 
-		if (!slot ||
-		    connect(fd, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)))
+		if (!slot || connect(fd, (struct sockaddr *)&to, bytes))
 			continue;
 		/* From now on each of the two hears of the other's end. */
 		peer = attach_get(cm->nic, slot, 0, &why);

@@ -5,15 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +18,7 @@
 #include "local/assist.h"
 #include "local/memory.h"
 #include "local/repair.h"
+#include "nic/abstract_name.h"
 #include "nic/crash.h"
 #include "nic/helper.h"
 #include "nic/life.h"
@@ -64,16 +62,6 @@ struct suspect {
 	uint64_t until;
 };
 
-static socklen_t slot_address(uint32_t slot, struct sockaddr_un *address)
-{
-	memset(address, 0, sizeof(*address));
-	address->sun_family = AF_UNIX;
-	/* An abstract name: starts with a zero byte. */
-	int n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "uroce/%u", slot);
-
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
 struct peer *attach_self(struct nic *nic)
 {
 	return &nic->attach->self;
@@ -115,7 +103,7 @@ static int claim_slot(struct nic *nic, uint32_t n)
 	for (uint32_t i = 0; i < NIC_SLOTS - 1; i++) {
 		uint32_t slot = 1 + (start + i) % (NIC_SLOTS - 1);
 		struct sockaddr_un address;
-		socklen_t length = slot_address(slot, &address);
+		socklen_t length = abstract_name(&address, "uroce/%u", slot);
 
 		if (bind(fd, (struct sockaddr *)&address, length)) {
 			error = errno;
@@ -377,7 +365,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 {
 	struct attach *attach = nic->attach;
 	struct sockaddr_un address;
-	socklen_t length = slot_address(slot, &address);
+	socklen_t length = abstract_name(&address, "uroce/%u", slot);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0) {

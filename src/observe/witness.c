@@ -3,15 +3,15 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
+
+#include "nic/abstract_name.h"
 
 #define PATIENCE 200 /* ms */
 
@@ -20,22 +20,11 @@ union control {
 	char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 };
 
-static socklen_t address_of(struct sockaddr_un *address, const char *name)
-{
-	size_t length = strlen(name);
-
-	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	if (length > sizeof(address->sun_path) - 1)
-		return 0;
-	memcpy(address->sun_path + 1, name, length);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-}
-
 void witness_show(int segment)
 {
 	const char *name = secure_getenv(WITNESS_VARIABLE);
 	struct sockaddr_un address;
-	socklen_t length = name ? address_of(&address, name) : 0;
+	socklen_t length = name ? abstract_name(&address, "%s", name) : 0;
 	char byte = 0;
 	struct iovec one = { &byte, 1 };
 	union control control = { 0 };
@@ -70,7 +59,7 @@ int witness_open(char *name)
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return -1;
 	sprintf(name, "uroce-witness-%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
-	length = address_of(&address, name);
+	length = abstract_name(&address, "%s", name);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -1;

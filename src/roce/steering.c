@@ -4,16 +4,14 @@
 
 #include <errno.h>
 #include <linux/filter.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "nic/abstract_name.h"
 #include "nic/gid.h"
 
-/* A question: no opcode of RoCE, a place. Its answer: the same, and the slots of who is there. */
 /* Of a CM message in a UDP payload: its attribute, SIDR_REP's number, and the comm IDs, of which the receiver's is the second, but of
  * SIDR_REP the first. */
 #define CM_ATTRIBUTE (ROCE_BTH_BYTES + 8 + 16)
@@ -21,6 +19,7 @@
 #define CM_FIRST_ID  (ROCE_BTH_BYTES + 8 + 24)
 #define CM_SECOND_ID (CM_FIRST_ID + 4)
 
+/* A question: no opcode of RoCE, a place. Its answer: the same, and the slots of who is there. */
 #define QUESTION 0xff
 static const uint8_t magic[] = "uroce place";
 
@@ -282,20 +281,11 @@ struct stray {
 #define STRAYS_BYTES 61440u
 #define STRAYS_MOST  16 /* messages at a time */
 
-static socklen_t name_of(uint32_t slot, struct sockaddr_un *address)
-{
-	memset(address, 0, sizeof(*address));
-	address->sun_family = AF_UNIX;
-	int n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "uroce/%u/strays", slot);
-
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
 struct strays *strays_open(uint32_t slot)
 {
 	struct strays *strays = calloc(1, sizeof(*strays));
 	struct sockaddr_un address;
-	socklen_t bytes = name_of(slot, &address);
+	socklen_t bytes = abstract_name(&address, "uroce/%u/strays", slot);
 	int on = 1, size = 4 << 20, error;
 
 	if (!strays)
@@ -349,7 +339,7 @@ bool strays_hand_over(struct strays_batch *batch, struct strays *ours)
 	struct iovec iov = { batch->bytes, batch->used };
 	struct sockaddr_un address;
 	struct msghdr message = {
-		.msg_name = &address, .msg_namelen = name_of(batch->slot, &address), .msg_iov = &iov, .msg_iovlen = 1
+		.msg_name = &address, .msg_namelen = abstract_name(&address, "uroce/%u/strays", batch->slot), .msg_iov = &iov, .msg_iovlen = 1
 	};
 
 	batch->used = batch->packets = 0;

@@ -17,7 +17,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +26,11 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "nic/abstract_name.h"
 #include "nic/gid.h"
 #include "nic/switch.h"
 #include "roce/port.h"
@@ -297,10 +296,8 @@ static int pass_descriptor(int from, int to)
 static int try_sockets(void)
 {
 	int type = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	socklen_t length = offsetof(struct sockaddr_un, sun_path) + 1 +
-			   snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
-				    "uroce-doctor/%d", (int)getpid());
+	struct sockaddr_un address;
+	socklen_t length = abstract_name(&address, "uroce-doctor/%d", (int)getpid());
 	int listener = socket(AF_UNIX, type, 0), client = socket(AF_UNIX, type, 0), server = -1;
 	int err = 0;
 

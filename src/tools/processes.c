@@ -2,14 +2,14 @@
 #include "tools/processes.h"
 
 #include <dirent.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
+
+#include "nic/abstract_name.h"
 
 #define LISTENING 0x10000u /* __SO_ACCEPTCON in the flags of /proc/net/unix */
 
@@ -17,8 +17,8 @@
  * Where its queue of connections is full, as a long stopped process's can be, nothing is known. */
 static void ask_owner(struct claim *claim)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "uroce/%u", claim->slot);
+	struct sockaddr_un address;
+	socklen_t length = abstract_name(&address, "uroce/%u", claim->slot);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	struct ucred owner;
 	socklen_t size = sizeof(owner);
@@ -27,7 +27,7 @@ static void ask_owner(struct claim *claim)
 	claim->uid = (uid_t)-1;
 	if (fd < 0)
 		return;
-	if (!connect(fd, (struct sockaddr *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + length) &&
+	if (!connect(fd, (struct sockaddr *)&address, length) &&
 	    !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &size)) {
 		claim->pid = owner.pid;
 		claim->uid = owner.uid;

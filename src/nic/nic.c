@@ -286,6 +286,7 @@ void nic_close(struct nic *nic)
 		pthread_mutex_unlock(&the_lock);
 		return;
 	}
+	wire_drain(nic);
 	cm_stop(nic);
 	share_stop(nic);
 	wire_stop(nic);

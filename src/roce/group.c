@@ -192,9 +192,7 @@ static void close_all(struct list *groups)
 
 void group_close_left(struct nic *nic)
 {
-	pthread_mutex_lock(&nic->wire->lock);
 	close_all(&nic->wire->left);
-	pthread_mutex_unlock(&nic->wire->lock);
 }
 
 void group_stop(struct nic *nic)

@@ -25,7 +25,7 @@ void group_forget(struct nic_qp *qp);
 /* The indices of the QPs that are in; their number. */
 uint32_t group_members(struct nic *nic, const union ibv_gid *mgid, uint32_t members[GROUP_MEMBERS_MOST]);
 
-/* Helper, when it holds no port: closes those of groups that nobody is in any more. */
+/* Helper, when it holds no port: closes those of groups that nobody is in any more. Wire's lock held. */
 void group_close_left(struct nic *nic);
 void group_stop(struct nic *nic);
 

@@ -52,6 +52,16 @@ int wire_start(struct nic *nic)
 	return 0;
 }
 
+void wire_drain(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+
+	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
+		for (int round = 0; round < LAST_ROUNDS && receive(nic, wire->ports[i]); round++)
+			continue;
+	}
+}
+
 void wire_stop(struct nic *nic)
 {
 	struct wire *wire = nic->wire;
@@ -68,11 +78,8 @@ void wire_stop(struct nic *nic)
 		}
 		return;
 	}
-	for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
-		for (int round = 0; round < LAST_ROUNDS && receive(nic, wire->ports[i]); round++)
-			continue;
+	for (uint32_t i = 0; i < atomic_load(&wire->count); i++)
 		port_close(wire->ports[i]);
-	}
 	for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++)
 		strays_close(wire->strays[i]);
 	pthread_cond_destroy(&wire->steered);
@@ -239,25 +246,34 @@ void wire_open_all(struct nic *nic, const struct gid_table *gids)
 	open_ports(nic, gids);
 }
 
-/* Helper: of addresses that have come. */
-static void open_new(struct nic *nic)
+/* A table that has changed since its ports were opened; NULL: none has. Wire's lock held. */
+static const struct gid_table *find_changed(struct wire *wire)
 {
-	struct wire *wire = nic->wire;
-
-	for (unsigned i = 0; i < EVERYWHERE_MOST; i++) {
-		const struct gid_table *gids = NULL;
-
-		pthread_mutex_lock(&wire->lock);
+	for (unsigned i = 0; i < EVERYWHERE_MOST && wire->everywhere[i].gids; i++) {
 		struct everywhere *place = &wire->everywhere[i];
 
-		if (place->gids && place->changes != place->gids->changes) {
-			gids = place->gids;
-			place->changes = gids->changes;
-		}
+		if (place->changes == place->gids->changes)
+			continue;
+		place->changes = place->gids->changes;
+		return place->gids;
+	}
+	return NULL;
+}
+
+/* Helper: closes what groups have left, and opens the ports of addresses that have come. */
+static void keep_up(struct nic *nic)
+{
+	struct wire *wire = nic->wire;
+	const struct gid_table *gids;
+
+	do {
+		pthread_mutex_lock(&wire->lock);
+		group_close_left(nic);
+		gids = find_changed(wire);
 		pthread_mutex_unlock(&wire->lock);
 		if (gids)
 			open_ports(nic, gids);
-	}
+	} while (gids);
 }
 
 /* What comes for us until the kernel knows that we are there goes round by others, and what comes then would overtake it. */
@@ -719,8 +735,7 @@ uint64_t wire_help(struct nic *nic)
 
 	uint64_t renew = renew_filters(nic);
 
-	group_close_left(nic);
-	open_new(nic);
+	keep_up(nic);
 	if (serve_busy(nic))
 		return 0;
 	if (atomic_load(&wire->helped))

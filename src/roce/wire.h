@@ -188,6 +188,9 @@ extern const struct transport wire_transport;
 
 /* The NIC's wire: made in nic_open, ended in nic_close. 0, or errno. */
 int wire_start(struct nic *nic);
+/* The helper has ended: what it has not looked at yet goes to whom it is for, in this process and others. All that packets are for is
+ * still there. */
+void wire_drain(struct nic *nic);
 /* The helper has ended. In a forked child: only closes descriptors. */
 void wire_stop(struct nic *nic);
 

@@ -437,7 +437,6 @@ again:
 	for (; got < n && find_oldest(cq, &found); got++) {
 		const struct nic_cqe *cqe = found.cqe;
 
-
 		wc[got] = (struct ibv_wc){
 			.wr_id = cqe->wr_id,
 			.status = cqe->status,

@@ -21,13 +21,7 @@
 /* Waits until `until` (CLOCK_MONOTONIC ns). */
 static int wait_for_events(int epoll, struct epoll_event *events, uint64_t until)
 {
-	/* Only the helper's threads come here, and they learn the same. The thread sanitizer does not know that the new call
-	 * orders what was there before epoll_ctl. */
-#ifdef __SANITIZE_THREAD__
-	static bool coarse = true;
-#else
-	static bool coarse;
-#endif
+	static bool coarse; /* only the helper's threads come here, and they learn the same */
 	struct timespec timeout, *limit = NULL;
 	uint64_t now = nic_now();
 	int n = -1;

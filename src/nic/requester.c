@@ -181,9 +181,7 @@ static void tell_of_waiting(struct nic_qp *qp, struct nic_swqe *wqe, const struc
 {
 	uint64_t now = nic_now();
 
-	if (!qp->rnr_since)
-		return;
-	if (now - qp->rnr_since < RNR_LONG)
+	if (!qp->rnr_since || now - qp->rnr_since < RNR_LONG)
 		return;
 
 	struct cause c = { .limit = result->timer,

@@ -6,10 +6,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -416,6 +418,33 @@ unsigned count_fds(void)
 		count += !over_the_wire() || !is_socket(dir, entry->d_name);
 	closedir(dir);
 	return count - 3; /* ., .. and the directory itself */
+}
+
+/* The segment's file, which has the lowest number of those that have its name. */
+static int segment_fd(void)
+{
+	char path[32], target[64];
+
+	for (int fd = 0; fd < 64; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+
+		ssize_t length = readlink(path, target, sizeof(target) - 1);
+
+		target[length < 0 ? 0 : length] = 0;
+		if (!strncmp(target, "/memfd:uroce ", 13))
+			return fd;
+	}
+	CHECK(false);
+	return -1;
+}
+
+struct memory_use memory_use(void)
+{
+	struct mallinfo2 info = mallinfo2();
+	struct stat stat;
+
+	CHECK_EQUAL(fstat(segment_fd(), &stat), 0);
+	return (struct memory_use){ .private = info.uordblks + info.hblkhd, .segment = (size_t)stat.st_blocks * 512 };
 }
 
 static unsigned count_lines(const char *path, const char *with)

@@ -131,6 +131,13 @@ void node_expect_event(struct ibv_context *ctx, enum ibv_event_type type, const 
 /* Whether the actors exchange packets (UROCE_TRANSPORT=roce). */
 bool over_the_wire(void);
 
+/* Bytes that the allocator has given out, and that the segment's file holds. */
+struct memory_use {
+	size_t private, segment;
+};
+
+struct memory_use memory_use(void);
+
 /* Resources of this process: open descriptors (over the wire without sockets, which are the device's and stay with it), segments in /proc/self/maps. What else it maps of a peer has a descriptor. */
 unsigned count_fds(void);
 unsigned count_maps(void);

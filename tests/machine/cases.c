@@ -62,7 +62,7 @@ int run_named_case(int argc, char **argv, const struct test_case *cases)
 	return argc < 2 ? 0 : 2;
 }
 
-void write_text(const char *path, const char *text)
+static void write_text(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 
@@ -71,12 +71,10 @@ void write_text(const char *path, const char *text)
 	close(fd);
 }
 
-void become_root(void)
+void enter_user_namespace(void)
 {
 	char users[32], groups[32];
 
-	if (!geteuid())
-		return;
 	snprintf(users, sizeof(users), "0 %u 1\n", geteuid());
 	snprintf(groups, sizeof(groups), "0 %u 1\n", getegid());
 	if (unshare(CLONE_NEWUSER))
@@ -84,6 +82,12 @@ void become_root(void)
 	write_text("/proc/self/setgroups", "deny");
 	write_text("/proc/self/uid_map", users);
 	write_text("/proc/self/gid_map", groups);
+}
+
+void become_root(void)
+{
+	if (geteuid())
+		enter_user_namespace();
 }
 
 void raise_loopback(void)

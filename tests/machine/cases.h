@@ -26,10 +26,10 @@ int run_named_case(int argc, char **argv, const struct test_case *cases);
 #define SKIP(...) skip_case(__VA_ARGS__)
 void skip_case(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-/* Root at least of a user namespace, from here on, for this process and its actors. */
+/* Root of a user namespace of its own, for this process and its actors, from here on; skips where that is refused. */
+void enter_user_namespace(void);
+/* The same, for those who are not root already. */
 void become_root(void);
-/* Into a file of /proc; skips where that is refused. */
-void write_text(const char *path, const char *text);
 /* Of a new network namespace, where it is down. */
 void raise_loopback(void);
 

@@ -124,15 +124,7 @@ static void enter_container(void)
 /* The same, with users of its own: two of a pod have the network in common, and nothing else. */
 static void enter_pod(void)
 {
-	char users[32], groups[32];
-
-	snprintf(users, sizeof(users), "0 %u 1\n", geteuid());
-	snprintf(groups, sizeof(groups), "0 %u 1\n", getegid());
-	if (unshare(CLONE_NEWUSER))
-		SKIP("no user namespace: %s", strerror(errno));
-	write_text("/proc/self/setgroups", "deny");
-	write_text("/proc/self/uid_map", users);
-	write_text("/proc/self/gid_map", groups);
+	enter_user_namespace();
 	enter_container();
 	setenv("HOME", "/nonexistent", 1);
 	unsetenv("XDG_RUNTIME_DIR");

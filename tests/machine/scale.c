@@ -5,13 +5,11 @@
  */
 #include "cases.h"
 
-#include <malloc.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "nic/qp.h"
@@ -21,42 +19,10 @@
 #define BOUND_OF_A_QP  2048.0 /* bytes, beside its rings */
 #define PATIENCE_MS    300000
 
-struct memory {
-	size_t private, segment; /* bytes */
-};
-
-/* The segment's file, which has the lowest number of those that have its name. */
-static int segment_fd(void)
-{
-	char path[32], target[64];
-
-	for (int fd = 0; fd < 64; fd++) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-
-		ssize_t length = readlink(path, target, sizeof(target) - 1);
-
-		target[length < 0 ? 0 : length] = 0;
-		if (!strncmp(target, "/memfd:uroce ", 13))
-			return fd;
-	}
-	CHECK(false);
-	return -1;
-}
-
-static struct memory measure(void)
-{
-	struct mallinfo2 info = mallinfo2();
-	struct stat stat;
-
-	CHECK_EQUAL(fstat(segment_fd(), &stat), 0);
-	return (struct memory){ .private = info.uordblks + info.hblkhd,
-				.segment = (size_t)stat.st_blocks * 512 };
-}
-
 /* What was added since `before`, shared out among count objects; prints it. Bytes of one. */
-static double cost(const char *what, struct memory before, unsigned count)
+static double cost(const char *what, struct memory_use before, unsigned count)
 {
-	struct memory now = measure();
+	struct memory_use now = memory_use();
 	double private = (double)(now.private - before.private) / count;
 	double segment = (double)(now.segment - before.segment) / count;
 
@@ -121,7 +87,7 @@ static void exchange_all(struct node *node, struct ibv_cq *cq, struct ibv_qp **q
 static void many_qps_of_one_process(void)
 {
 	uint64_t start = now_ms(), made;
-	struct memory before;
+	struct memory_use before;
 	struct ibv_qp **qps = calloc(MANY_QPS, sizeof(*qps));
 	struct node node;
 	struct ibv_cq *cq;
@@ -130,7 +96,7 @@ static void many_qps_of_one_process(void)
 	node_open(&node);
 	cq = ibv_create_cq(node.ctx, 4 * MANY_QPS, NULL, NULL, 0);
 	CHECK(cq && qps);
-	before = measure();
+	before = memory_use();
 	for (unsigned i = 0; i < MANY_QPS; i++)
 		qps[i] = make_qp(&node, cq, 1, 1, NULL);
 	for (unsigned i = 0; i < MANY_QPS; i += 2)
@@ -196,12 +162,12 @@ static void shared_receives(void)
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = SRQ_ENTRIES, .max_sge = 1 } };
 	struct ibv_qp *qps[SHARERS];
 	struct ibv_srq *srq;
-	struct memory before;
+	struct memory_use before;
 	struct node node;
 	double apart, together;
 
 	node_open(&node);
-	before = measure();
+	before = memory_use();
 	for (unsigned i = 0; i < SHARERS; i++)
 		qps[i] = make_qp(&node, node.cq, 1, RQ_ENTRIES, NULL);
 	apart = cost("1000 QPs with receive queues of 16", before, 1);
@@ -210,7 +176,7 @@ static void shared_receives(void)
 	node_close(&node);
 
 	node_open(&node);
-	before = measure();
+	before = memory_use();
 	srq = ibv_create_srq(node.pd, &init);
 	CHECK(srq);
 	for (unsigned i = 0; i < SHARERS; i++)

@@ -8,12 +8,10 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <malloc.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include "../faults/node.h"
 
@@ -48,38 +46,6 @@ static struct flow *flows;
 static uint8_t (*memory)[2][MESSAGE]; /* of each: received, sent */
 static union ibv_gid gid, other_gid;
 static uint64_t received, all_sent, all_done;
-
-/* Bytes that the allocator has given out, and that the segment's file holds. */
-struct memory_use {
-	size_t private, segment;
-};
-
-/* The segment's file, which has the lowest number of those that have its name. */
-static int segment_fd(void)
-{
-	char path[32], target[64];
-
-	for (int fd = 0; fd < 64; fd++) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-
-		ssize_t length = readlink(path, target, sizeof(target) - 1);
-
-		target[length < 0 ? 0 : length] = 0;
-		if (!strncmp(target, "/memfd:uroce ", 13))
-			return fd;
-	}
-	CHECK(false);
-	return -1;
-}
-
-static struct memory_use measure(void)
-{
-	struct mallinfo2 info = mallinfo2();
-	struct stat stat;
-
-	CHECK_EQUAL(fstat(segment_fd(), &stat), 0);
-	return (struct memory_use){ .private = info.uordblks + info.hblkhd, .segment = (size_t)stat.st_blocks * 512 };
-}
 
 /* Of the whole process: the program's threads and the helper. */
 static double cpu_ms(void)
@@ -319,14 +285,14 @@ int main(int argc, char **argv)
 	connect_line();
 	open_all();
 	/* What is there once for all is there before one is measured. */
-	before = measure();
+	before = memory_use();
 	start = now_ms();
 	for (unsigned i = 0; i < count; i++)
 		make_qp(i);
 	exchange_names();
 	connect_all();
 	made = now_ms();
-	after = measure();
+	after = memory_use();
 	each = (double)(after.private - before.private + after.segment - before.segment) / count;
 	rings = (double)(sizeof(struct nic_swqe) + sizeof(struct nic_rwqe) + 2 * sizeof(struct ibv_sge) + sizeof(uint64_t));
 	printf("%u QPs made and connected in %llu ms; each %.0f bytes (private %.0f, segment %.0f), of this in the rings %.0f\n",

@@ -35,7 +35,8 @@ void service_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The parent's rsockets are not ours, nor is its epoll instance. */
+/* The parent's rsockets are not ours, nor is its epoll instance. The lock is made anew, for whoever had it: to take it before the fork
+ * would be no way, since the thread opens devices under it, whose locks a fork takes too. */
 static void fork_child(void)
 {
 	list_init(&services);
@@ -81,7 +82,7 @@ static int start(void)
 	if (running)
 		return 0;
 	if (!watching)
-		pthread_atfork(service_lock, service_unlock, fork_child);
+		pthread_atfork(NULL, NULL, fork_child);
 	watching = true;
 	if (poller < 0)
 		poller = epoll_create1(EPOLL_CLOEXEC);

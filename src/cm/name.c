@@ -4,7 +4,6 @@
  * such names are unique in a network namespace, and the kernel frees them at death. An id that only connects needs a number that no
  * other has, and nothing arrives there: of these a process takes blocks, so that thousands of connections cost no descriptors.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdio.h>
@@ -84,20 +83,12 @@ static void write_name(uint16_t ps, uint16_t port, const char *address, char *na
 	snprintf(name, CM_NAME_BYTES, "uroce/cm/%x/%u/%s", ps, port, address);
 }
 
-static void write_gid(const union ibv_gid *gid, char *text)
-{
-	if (gid_is_ipv4(gid))
-		inet_ntop(AF_INET, gid->raw + 12, text, INET6_ADDRSTRLEN);
-	else
-		inet_ntop(AF_INET6, gid->raw, text, INET6_ADDRSTRLEN);
-}
-
 static void write_address(const struct cm_id *id, char *text)
 {
 	const union ibv_gid gid = address_gid(&id->src);
 
 	if (!address_is_any(&id->src))
-		write_gid(&gid, text);
+		gid_text(&gid, text);
 	else if (!id->afonly)
 		strcpy(text, "any");
 	else
@@ -108,7 +99,7 @@ static void write_address(const struct cm_id *id, char *text)
 static void write_listener(const union ibv_gid *gid, unsigned i, char *address)
 {
 	if (i == 0)
-		write_gid(gid, address);
+		gid_text(gid, address);
 	else
 		strcpy(address, i == 2 ? "any" : gid_is_ipv4(gid) ? "any4" : "any6");
 }
@@ -223,7 +214,7 @@ static int check_others(const struct cm_id *id, uint16_t port, const char *addre
 		for (uint32_t i = 0; i < table->count && !error; i++) {
 			char text[INET6_ADDRSTRLEN];
 
-			write_gid(&table->gids[i], text);
+			gid_text(&table->gids[i], text);
 			if (conflict(text, address) && is_others(id, fd, port, text))
 				error = EADDRNOTAVAIL;
 		}

@@ -71,9 +71,16 @@ bool gid_is_loopback(const union ibv_gid *gid)
 				  !memcmp(gid->raw, &in6addr_loopback, sizeof(*gid));
 }
 
-static bool gid_is_link_local(const union ibv_gid *gid)
+bool gid_is_link_local(const union ibv_gid *gid)
 {
 	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+}
+
+const char *gid_text(const union ibv_gid *gid, char *text)
+{
+	bool v4 = gid_is_ipv4(gid);
+
+	return inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? gid->raw + 12 : gid->raw, text, GID_TEXT_BYTES);
 }
 
 static bool gid_of_address(const struct sockaddr *addr, union ibv_gid *gid)

@@ -54,6 +54,11 @@ uint32_t gid_interface_mtu(uint32_t ifindex);
 bool gid_is_zero(const union ibv_gid *gid);
 bool gid_is_ipv4(const union ibv_gid *gid);
 bool gid_is_loopback(const union ibv_gid *gid);
+bool gid_is_link_local(const union ibv_gid *gid); /* of IPv6 */
+
+/* As an IP address, IPv4 without the prefix; text has GID_TEXT_BYTES and is returned. */
+#define GID_TEXT_BYTES 46 /* INET6_ADDRSTRLEN */
+const char *gid_text(const union ibv_gid *gid, char *text);
 
 /* addr in network byte order. */
 union ibv_gid gid_from_ipv4(uint32_t addr);

@@ -80,11 +80,6 @@ static uint32_t interface_of(const union ibv_gid *gid)
 	return ifindex;
 }
 
-static bool is_link_local(const union ibv_gid *gid)
-{
-	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
-}
-
 /* Groups whose packets stay on a link or an interface. */
 static bool is_link_group(const union ibv_gid *mgid)
 {
@@ -186,7 +181,7 @@ no_socket:
 
 struct port *port_open(const union ibv_gid *gid)
 {
-	return open_port(gid, is_link_local(gid) ? interface_of(gid) : 0, SO_REUSEPORT);
+	return open_port(gid, gid_is_link_local(gid) ? interface_of(gid) : 0, SO_REUSEPORT);
 }
 
 static int join(const struct port *port, uint32_t ifindex)

@@ -7,7 +7,6 @@
  *   note     programs run, but slower, or not all of them; the action says what would change that
  *   problem  programs do not run until it is mended
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -538,7 +537,7 @@ static void check_wire(struct patient *patient)
 	long buffer = read_number("/proc/sys/net/core/rmem_max");
 	struct gid_table gids;
 	unsigned taken = 0;
-	char text[INET6_ADDRSTRLEN];
+	char text[GID_TEXT_BYTES];
 
 	if (gid_table_read(&gids, NULL))
 		return;
@@ -554,8 +553,7 @@ static void check_wire(struct patient *patient)
 			continue;
 		}
 		taken++;
-		inet_ntop(gid_is_ipv4(gid) ? AF_INET : AF_INET6, gid_is_ipv4(gid) ? gid->raw + 12 : gid->raw, text,
-			  sizeof(text));
+		gid_text(gid, text);
 		if (error == EADDRINUSE && port_owner(gid, number, &uid))
 			report(patient, NOTE, "wire", "use another address, or UROCE_PORT at both ends",
 			       "UDP port %u of %s is that of user %u (root: perhaps the kernel's soft-RoCE)", number, text, uid);

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/render.h"
 
-#include <arpa/inet.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <string.h>
 
-const char *render_gid(const union ibv_gid *gid, char text[RENDER_GID_BYTES])
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	if (!memcmp(gid->raw, mapped, sizeof(mapped)))
-		return inet_ntop(AF_INET, gid->raw + 12, text, RENDER_GID_BYTES);
-	return inet_ntop(AF_INET6, gid->raw, text, RENDER_GID_BYTES);
-}
+#include "nic/gid.h"
+#include "observe/explain.h"
 
 /* ---- For people ---- */
 
@@ -39,11 +32,11 @@ static void print_values(FILE *out, const struct value *values, const uint64_t *
 
 static void print_qp(FILE *out, const struct qp_shot *qp)
 {
-	char gid[RENDER_GID_BYTES];
+	char gid[GID_TEXT_BYTES];
 
-	fprintf(out, "    QP 0x%06x %s %s", qp->qpn, qp_type_name(qp->type), qp_state_name(qp->state));
+	fprintf(out, "    QP 0x%06x %s %s", qp->qpn, qp_type_name(qp->type), explain_state(qp->state));
 	if (qp->peer_qpn)
-		fprintf(out, ", peer 0x%06x at %s, MTU %u", qp->peer_qpn, render_gid(&qp->dgid, gid), qp->mtu);
+		fprintf(out, ", peer 0x%06x at %s, MTU %u", qp->peer_qpn, gid_text(&qp->dgid, gid), qp->mtu);
 	fprintf(out, ", CQs %u and %u", qp->send_cq, qp->recv_cq);
 	if (qp->srq >= 0)
 		fprintf(out, ", SRQ %d", qp->srq);
@@ -134,14 +127,14 @@ static struct json_object *object_in(struct json_object *array)
 static void add_qp(struct json_object *array, const struct qp_shot *qp)
 {
 	struct json_object *object = object_in(array);
-	char gid[RENDER_GID_BYTES];
+	char gid[GID_TEXT_BYTES];
 
 	put(object, "qpn", qp->qpn);
 	put_text(object, "type", qp_type_name(qp->type));
-	put_text(object, "state", qp_state_name(qp->state));
+	put_text(object, "state", explain_state(qp->state));
 	json_object_object_add(object, "peer_qpn", qp->peer_qpn ? json_object_new_uint64(qp->peer_qpn) : NULL);
-	put_text(object, "sgid", qp->peer_qpn ? render_gid(&qp->sgid, gid) : NULL);
-	put_text(object, "dgid", qp->peer_qpn ? render_gid(&qp->dgid, gid) : NULL);
+	put_text(object, "sgid", qp->peer_qpn ? gid_text(&qp->sgid, gid) : NULL);
+	put_text(object, "dgid", qp->peer_qpn ? gid_text(&qp->dgid, gid) : NULL);
 	json_object_object_add(object, "mtu", qp->mtu ? json_object_new_uint64(qp->mtu) : NULL);
 	put(object, "pd", qp->pd);
 	put(object, "send_cq", qp->send_cq);

@@ -12,8 +12,4 @@ void render_table(FILE *out, const struct snapshot *snapshot);
 void render_json(FILE *out, const struct snapshot *snapshot);
 void render_prometheus(FILE *out, const struct snapshot *snapshot);
 
-/* A GID as text: an IPv4 address as that. */
-#define RENDER_GID_BYTES 46
-const char *render_gid(const union ibv_gid *gid, char text[RENDER_GID_BYTES]);
-
 #endif

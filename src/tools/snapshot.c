@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "nic/mr.h"
+#include "nic/nic.h"
 #include "nic/qp_internal.h"
 #include "tools/queues.h"
 
@@ -47,24 +47,9 @@ void *grow(void **array, uint32_t *count, size_t entry)
 	return memset((char *)*array + entry * (*count)++, 0, entry);
 }
 
-static uint64_t now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 const char *qp_type_name(enum ibv_qp_type type)
 {
 	return type == IBV_QPT_RC ? "RC" : type == IBV_QPT_UC ? "UC" : type == IBV_QPT_UD ? "UD" : "?";
-}
-
-const char *qp_state_name(enum ibv_qp_state state)
-{
-	static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
-
-	return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
 }
 
 /* Of what others wrote, only what every terminal and format takes. */
@@ -341,7 +326,7 @@ bool process_shot_read(struct process_shot *process, int fd)
 	struct reading_mrs mrs = { .reading = &reading };
 	struct seg_header header;
 
-	process->at = now();
+	process->at = nic_now();
 	if (pread(fd, &header, sizeof(header), 0) != sizeof(header) ||
 	    pread(fd, &counters, sizeof(counters), offsetof(struct nic_segment, counters)) != sizeof(counters) ||
 	    pread(fd, &process->causes, sizeof(process->causes), offsetof(struct nic_segment, causes.next)) !=

@@ -183,7 +183,6 @@ bool process_shot_read(struct process_shot *process, int fd);
 void process_shot_free(struct process_shot *process);
 
 const char *qp_type_name(enum ibv_qp_type type);
-const char *qp_state_name(enum ibv_qp_state state);
 
 /* Appends a zeroed entry to an array of *count that grows; NULL without memory. */
 void *grow(void **array, uint32_t *count, size_t entry);

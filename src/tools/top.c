@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "nic/nic.h"
 #include "tools/tools.h"
 #include "tools/top.h"
 
@@ -93,14 +94,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
-}
-
-static uint64_t now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static const struct process_shot *process_of(const struct top *top, pid_t pid)
@@ -448,7 +441,7 @@ static bool take_key(struct top *top, int key)
 /* Until the next look is due, or the user quits: then false. */
 static bool take_keys(struct top *top, uint64_t due)
 {
-	for (uint64_t at = now(); at < due && !ended; at = now()) {
+	for (uint64_t at = nic_now(); at < due && !ended; at = nic_now()) {
 		uint64_t left = (due - at) / 1000000u + 1;
 		int key;
 
@@ -492,7 +485,7 @@ static int run_screen(struct top *top)
 		init_pair(1, COLOR_RED, -1);
 	do {
 		draw(top);
-		if (!take_keys(top, now() + (uint64_t)(top->sight.interval * 1e9)))
+		if (!take_keys(top, nic_now() + (uint64_t)(top->sight.interval * 1e9)))
 			break;
 		if (!top->sight.paused && !look(top))
 			error = errno;

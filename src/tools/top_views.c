@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nic/gid.h"
+#include "observe/explain.h"
 #include "tools/render.h"
 #include "tools/top.h"
 
@@ -346,7 +348,7 @@ static bool add_qp(const struct making *making, const struct qp_shot *qp)
 	const uint64_t *v = qp->values, *b = before ? before->values : v;
 	const struct column *columns = qp_columns;
 	struct row *row = add_row(making, qp->index);
-	char gid[RENDER_GID_BYTES];
+	char gid[GID_TEXT_BYTES];
 	uint64_t stands = qp->stands_at ? making->process->at - qp->stands_at : 0;
 
 	if (!row)
@@ -356,7 +358,7 @@ static bool add_qp(const struct making *making, const struct qp_shot *qp)
 	set_text(row, Q_COMMAND, NAN, "%s", making->process->command);
 	set_text(row, Q_QPN, qp->qpn, "%06x", qp->qpn);
 	set_text(row, Q_TYPE, NAN, "%s", qp_type_name(qp->type));
-	set_text(row, Q_STATE, qp->state, "%s", qp_state_name(qp->state));
+	set_text(row, Q_STATE, qp->state, "%s", explain_state(qp->state));
 	set_text(row, Q_PEER, qp->peer_qpn, "%06x", qp->peer_qpn);
 	if (!qp->peer_qpn)
 		set_text(row, Q_PEER, 0, "-");
@@ -393,7 +395,7 @@ static bool add_qp(const struct making *making, const struct qp_shot *qp)
 	if (qp->srq >= 0)
 		set_number(row, columns, Q_SRQ, qp->srq);
 	set_number(row, columns, Q_MTU, qp->mtu);
-	set_text(row, Q_PATH, NAN, "%s", qp->peer_qpn ? render_gid(&qp->dgid, gid) : "-");
+	set_text(row, Q_PATH, NAN, "%s", qp->peer_qpn ? gid_text(&qp->dgid, gid) : "-");
 	return true;
 }
 
@@ -515,12 +517,12 @@ static bool add_wr(const struct making *making, const char *queue, const struct 
 /* What a queue pair is besides its queues. */
 static bool add_description(const struct making *making, const struct qp_shot *qp, const struct queues *queues)
 {
-	char gid[RENDER_GID_BYTES];
+	char gid[GID_TEXT_BYTES];
 	bool done = add_note(making, "QP 0x%06x of process %d (%s): %s, %s", qp->qpn, (int)making->process->pid,
-			     making->process->command, qp_type_name(qp->type), qp_state_name(qp->state));
+			     making->process->command, qp_type_name(qp->type), explain_state(qp->state));
 
 	if (done && qp->peer_qpn)
-		done = add_note(making, "peer 0x%06x at %s, path MTU %u", qp->peer_qpn, render_gid(&qp->dgid, gid), qp->mtu);
+		done = add_note(making, "peer 0x%06x at %s, path MTU %u", qp->peer_qpn, gid_text(&qp->dgid, gid), qp->mtu);
 	if (done)
 		done = add_note(making,
 				"SQ %" PRIu64 " of %" PRIu64 ", %" PRIu64 " wait, at most %" PRIu64 " so far; RQ %" PRIu64

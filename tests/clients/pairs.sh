@@ -53,7 +53,9 @@ alive() {
 	kill -0 "$1" 2>/dev/null
 }
 
-# In the background only: it becomes the command.
+# In the background only: it becomes the command. attend tells the causes; among the program's own words they would be in the way:
+# a program over UC or UD may well lose messages, and succeed.
+export UROCE_EXPLAIN=off
 start() {
 	[ -z "${PRELOAD:-}" ] || export LD_PRELOAD="$PRELOAD"
 	exec "$attend" $patience "$uroce" run -- "$@"

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * CQ overflow: more completions than a CQ has entries, and who gets to know of it.
+ * See docs/concepts/troubleshooting.md.
+ *
+ *     gcc -o cq_overflow cq_overflow.c -libverbs && uroce run -- ./cq_overflow
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <infiniband/verbs.h>
+
+#define MESSAGES 16
+
+static void check(bool good, const char *what)
+{
+	if (good)
+		return;
+	fprintf(stderr, "failed: %s\n", what);
+	exit(1);
+}
+
+/* The first device that there is. */
+static struct ibv_context *open_device(union ibv_gid *gid)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+
+	check(context && !ibv_query_gid(context, 1, 0, gid), "opening a device");
+	ibv_free_device_list(list);
+	return context;
+}
+
+/* Takes a queue pair from RESET to RTS, connected to queue pair number `peer` at the same address. */
+static void connect_to(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid)
+{
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = 0 };
+	struct ibv_qp_attr rtr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
+				   .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+				   .ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = *gid, .hop_limit = 64 } } };
+	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1 };
+
+	check(!ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+	check(!ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
+	check(!ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				       IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+}
+
+/* Polls until there is a completion. */
+static struct ibv_wc next(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	int got;
+
+	while (!(got = ibv_poll_cq(cq, 1, &wc)))
+		;
+	check(got == 1, "ibv_poll_cq");
+	return wc;
+}
+
+int main(void)
+{
+	static char text[2][8] = { "soup" };
+	union ibv_gid gid;
+	struct ibv_context *context = open_device(&gid);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_mr *mr = ibv_reg_mr(pd, text, sizeof(text), IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_cq *send_cq = ibv_create_cq(context, MESSAGES, NULL, NULL, 0);
+	/* The mistake: the receive queue has sixteen places, and its CQ four. */
+	struct ibv_cq *recv_cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+
+	check(pd && mr && send_cq && recv_cq, "creating");
+
+	struct ibv_qp_init_attr attr = { .send_cq = send_cq, .recv_cq = send_cq, .qp_type = IBV_QPT_RC,
+					 .cap = { MESSAGES, MESSAGES, 1, 1, 0 }, .sq_sig_all = 1 };
+	struct ibv_qp *sender = ibv_create_qp(pd, &attr);
+
+	attr.recv_cq = recv_cq;
+
+	struct ibv_qp *receiver = ibv_create_qp(pd, &attr);
+	struct ibv_qp_attr state;
+	struct ibv_async_event event;
+	int sent = 0, received = 0;
+	struct ibv_wc wc;
+
+	check(sender && receiver, "ibv_create_qp");
+	connect_to(sender, receiver->qp_num, &gid);
+	connect_to(receiver, sender->qp_num, &gid);
+	for (int i = 0; i < MESSAGES; i++) {
+		struct ibv_sge to = { (uintptr_t)text[1], 8, mr->lkey };
+		struct ibv_recv_wr receive = { .sg_list = &to, .num_sge = 1 }, *bad;
+
+		check(!ibv_post_recv(receiver, &receive, &bad), "ibv_post_recv");
+	}
+
+	/* The sender is careful, the receiver does not poll. */
+	do {
+		struct ibv_sge from = { (uintptr_t)text[0], 8, mr->lkey };
+		struct ibv_send_wr send = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+
+		check(!ibv_post_send(sender, &send, &bad), "ibv_post_send");
+		wc = next(send_cq);
+		if (wc.status == IBV_WC_SUCCESS)
+			sent++;
+	} while (wc.status == IBV_WC_SUCCESS && sent < MESSAGES);
+	printf("the CQ has %d entries; sends that succeeded: %d; the next one %s\n", recv_cq->cqe, sent,
+	       wc.status == IBV_WC_SUCCESS ? "did too" : "failed");
+
+	do {
+		check(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+		printf("event: %s\n", ibv_event_type_str(event.event_type));
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_CQ_ERR);
+	check(!ibv_query_qp(receiver, &state, IBV_QP_STATE, &attr), "ibv_query_qp");
+	printf("the receiver is in %s\n", state.qp_state == IBV_QPS_ERR ? "ERR" : "another state");
+	while (ibv_poll_cq(recv_cq, 1, &wc) > 0)
+		received++;
+	printf("completions that are left to poll: %d\n", received);
+	return 0;
+}

@@ -13,7 +13,7 @@
 
 #include <infiniband/verbs.h>
 
-#define MESSAGES 16
+#define RECEIVES 16
 
 static void check(bool good, const char *what)
 {
@@ -62,6 +62,15 @@ static struct ibv_wc next(struct ibv_cq *cq)
 	return wc;
 }
 
+static enum ibv_wc_status send_one(struct ibv_qp *qp, char *text, struct ibv_mr *mr)
+{
+	struct ibv_sge sge = { (uintptr_t)text, 8, mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	check(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
+	return next(qp->send_cq).status;
+}
+
 int main(void)
 {
 	static char text[2][8] = { "soup" };
@@ -69,56 +78,50 @@ int main(void)
 	struct ibv_context *context = open_device(&gid);
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	struct ibv_mr *mr = ibv_reg_mr(pd, text, sizeof(text), IBV_ACCESS_LOCAL_WRITE);
-	struct ibv_cq *send_cq = ibv_create_cq(context, MESSAGES, NULL, NULL, 0);
-	/* The mistake: the receive queue has sixteen places, and its CQ four. */
+	struct ibv_cq *send_cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+	/* The mistake: four entries, for a receive queue of sixteen. */
 	struct ibv_cq *recv_cq = ibv_create_cq(context, 4, NULL, NULL, 0);
 
 	check(pd && mr && send_cq && recv_cq, "creating");
 
-	struct ibv_qp_init_attr attr = { .send_cq = send_cq, .recv_cq = send_cq, .qp_type = IBV_QPT_RC,
-					 .cap = { MESSAGES, MESSAGES, 1, 1, 0 }, .sq_sig_all = 1 };
+	struct ibv_qp_init_attr attr = { .send_cq = send_cq, .recv_cq = send_cq, .qp_type = IBV_QPT_RC, .cap = { 4, 1, 1, 1, 0 } };
 	struct ibv_qp *sender = ibv_create_qp(pd, &attr);
 
 	attr.recv_cq = recv_cq;
+	attr.cap.max_recv_wr = RECEIVES;
 
 	struct ibv_qp *receiver = ibv_create_qp(pd, &attr);
-	struct ibv_qp_attr state;
-	struct ibv_async_event event;
-	int sent = 0, received = 0;
-	struct ibv_wc wc;
 
 	check(sender && receiver, "ibv_create_qp");
 	connect_to(sender, receiver->qp_num, &gid);
 	connect_to(receiver, sender->qp_num, &gid);
-	for (int i = 0; i < MESSAGES; i++) {
-		struct ibv_sge to = { (uintptr_t)text[1], 8, mr->lkey };
-		struct ibv_recv_wr receive = { .sg_list = &to, .num_sge = 1 }, *bad;
+	for (int i = 0; i < RECEIVES; i++) {
+		struct ibv_sge sge = { (uintptr_t)text[1], 8, mr->lkey };
+		struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 
-		check(!ibv_post_recv(receiver, &receive, &bad), "ibv_post_recv");
+		check(!ibv_post_recv(receiver, &wr, &bad), "ibv_post_recv");
 	}
 
-	/* The sender is careful, the receiver does not poll. */
-	do {
-		struct ibv_sge from = { (uintptr_t)text[0], 8, mr->lkey };
-		struct ibv_send_wr send = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	/* The sender polls as it should, the receiver does not. */
+	for (int i = 0; i < recv_cq->cqe + 1; i++)
+		check(send_one(sender, text[0], mr) == IBV_WC_SUCCESS, "sending");
+	printf("a CQ of %d entries, and %d messages that were received: every send succeeded\n", recv_cq->cqe, recv_cq->cqe + 1);
 
-		check(!ibv_post_send(sender, &send, &bad), "ibv_post_send");
-		wc = next(send_cq);
-		if (wc.status == IBV_WC_SUCCESS)
-			sent++;
-	} while (wc.status == IBV_WC_SUCCESS && sent < MESSAGES);
-	printf("the CQ has %d entries; sends that succeeded: %d; the next one %s\n", recv_cq->cqe, sent,
-	       wc.status == IBV_WC_SUCCESS ? "did too" : "failed");
+	struct ibv_async_event event = { .event_type = IBV_EVENT_COMM_EST };
+	struct ibv_qp_attr state;
+	struct ibv_wc wc;
+	int left = 0;
 
-	do {
-		check(!ibv_get_async_event(context, &event), "ibv_get_async_event");
-		printf("event: %s\n", ibv_event_type_str(event.event_type));
+	while (event.event_type != IBV_EVENT_CQ_ERR) {
+		check(!ibv_get_async_event(context, &event), "ibv_get_async_event"); /* waits for one */
 		ibv_ack_async_event(&event);
-	} while (event.event_type != IBV_EVENT_CQ_ERR);
+	}
+	printf("event: %s\n", ibv_event_type_str(event.event_type));
 	check(!ibv_query_qp(receiver, &state, IBV_QP_STATE, &attr), "ibv_query_qp");
 	printf("the receiver is in %s\n", state.qp_state == IBV_QPS_ERR ? "ERR" : "another state");
 	while (ibv_poll_cq(recv_cq, 1, &wc) > 0)
-		received++;
-	printf("completions that are left to poll: %d\n", received);
+		left++;
+	printf("completions left to poll: %d\n", left);
+	printf("the next send: %s\n", ibv_wc_status_str(send_one(sender, text[0], mr)));
 	return 0;
 }

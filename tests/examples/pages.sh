@@ -141,7 +141,7 @@ links_resolve() {
 			[ -e "$file" ] || fail "$page: no $target"
 			case $target in *'#'*) ;; *) continue ;; esac
 			# As the heading is written in an address: lower case, without punctuation, hyphens for blanks.
-			sed -n 's/^##* //p' "$file" | tr 'A-Z ' 'a-z-' | tr -d '`.,:;?!()/' | grep -qx -- "${target#*#}" ||
+			sed -n 's/^##* //; T; s/：//g; p' "$file" | tr 'A-Z ' 'a-z-' | tr -d '`.,:;?!()/' | grep -qx -- "${target#*#}" ||
 				fail "$page: no heading for $target"
 		done <targets
 	done

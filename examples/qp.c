@@ -69,8 +69,9 @@ static void to_rtr(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid)
 		.min_rnr_timer = 12, /* 0.64 ms */
 	};
 
-	modify(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	modify(qp, &attr,
+	       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+		       IBV_QP_MIN_RNR_TIMER);
 }
 
 /* Ready to send: how patient it is. */
@@ -85,8 +86,8 @@ static void to_rts(struct ibv_qp *qp)
 		.max_rd_atomic = 1,
 	};
 
-	modify(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			  IBV_QP_MAX_QP_RD_ATOMIC);
+	modify(qp, &attr,
+	       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 static int post_send(struct ibv_qp *qp, const char *text, struct ibv_mr *mr)

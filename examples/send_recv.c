@@ -38,16 +38,23 @@ static struct ibv_context *open_device(union ibv_gid *gid)
 static void connect_to(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid)
 {
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = 0 };
-	struct ibv_qp_attr rtr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
-				   .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+	struct ibv_qp_attr rtr = { .qp_state = IBV_QPS_RTR,
+				   .path_mtu = IBV_MTU_1024,
+				   .dest_qp_num = peer,
+				   .max_dest_rd_atomic = 1,
+				   .min_rnr_timer = 12,
 				   .ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = *gid, .hop_limit = 64 } } };
 	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1 };
 
 	check(!ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	check(!ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	check(!ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				       IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+	check(!ibv_modify_qp(qp, &rtr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+	      "RTR");
+	check(!ibv_modify_qp(qp, &rts,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				     IBV_QP_MAX_QP_RD_ATOMIC),
+	      "RTS");
 }
 
 /* Polls until there is a completion. */
@@ -73,8 +80,12 @@ static void post_receive(struct ibv_qp *qp, uint64_t id, char *to, uint32_t leng
 static void post_send(struct ibv_qp *qp, uint64_t id, const char *from, uint32_t length, struct ibv_mr *mr)
 {
 	struct ibv_sge sge = { (uintptr_t)from, length, mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_send_wr wr = { .wr_id = id,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED },
+			   *bad;
 
 	check(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
 }
@@ -92,8 +103,9 @@ int main(void)
 
 	check(pd && sent_mr && received_mr && sender_cq && receiver_cq, "creating");
 
-	struct ibv_qp_init_attr attr = { .send_cq = sender_cq, .recv_cq = sender_cq, .qp_type = IBV_QPT_RC,
-					 .cap = { 4, 4, 1, 1, 0 } };
+	struct ibv_qp_init_attr attr = {
+		.send_cq = sender_cq, .recv_cq = sender_cq, .qp_type = IBV_QPT_RC, .cap = { 4, 4, 1, 1, 0 }
+	};
 	struct ibv_qp *sender = ibv_create_qp(pd, &attr);
 
 	attr.send_cq = attr.recv_cq = receiver_cq;

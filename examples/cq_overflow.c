@@ -124,8 +124,10 @@ int main(void)
 		ibv_ack_async_event(&event);
 	}
 	printf("event: %s\n", ibv_event_type_str(event.event_type));
-	check(!ibv_query_qp(receiver, &state, IBV_QP_STATE, &attr), "ibv_query_qp");
-	printf("the receiver is in %s\n", state.qp_state == IBV_QPS_ERR ? "ERR" : "another state");
+	do /* its queue pairs follow */
+		check(!ibv_query_qp(receiver, &state, IBV_QP_STATE, &attr), "ibv_query_qp");
+	while (state.qp_state != IBV_QPS_ERR);
+	printf("the receiver is in ERR\n");
 	while (ibv_poll_cq(recv_cq, 1, &wc) > 0)
 		left++;
 	printf("completions left to poll: %d\n", left);

@@ -402,13 +402,13 @@ bool over_the_wire(void)
 	return transport && !strcmp(transport, "roce");
 }
 
-/* A socket of the wire. */
-static bool is_udp(int fd)
+/* Is it a socket of the wire? */
+static bool is_of_the_wire(int fd)
 {
-	int domain = AF_UNSPEC;
+	int domain;
 
 	return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &(socklen_t){ sizeof(domain) }) &&
-	       (domain == AF_INET || domain == AF_INET6);
+	       (over_the_wire() || domain == AF_INET || domain == AF_INET6);
 }
 
 unsigned count_fds(void)
@@ -417,7 +417,7 @@ unsigned count_fds(void)
 	unsigned count = 0;
 
 	for (struct dirent *entry; dir && (entry = readdir(dir));)
-		count += entry->d_name[0] == '.' || !is_udp(atoi(entry->d_name));
+		count += entry->d_name[0] == '.' || !is_of_the_wire(atoi(entry->d_name));
 	closedir(dir);
 	return count - 3; /* ., .. and the directory itself */
 }

@@ -511,12 +511,14 @@ static void *keep_steady(void *arg)
 
 static void tell_what_is_left(unsigned fds)
 {
-	char look[128];
+	char look[256];
 
 	fprintf(stderr, "%u segments mapped, %u descriptors where there were %u:\n", count_maps(),
 		count_fds(), fds);
-	snprintf(look, sizeof(look), "grep uroce /proc/%d/maps; ls -l /proc/%d/fd >&2", getpid(),
-		 getpid());
+	snprintf(look, sizeof(look),
+		 "exec >&2; grep uroce /proc/%d/maps; ls -l /proc/%d/fd | sed -n 's/.* \\([0-9]* ->\\)/\\1/p'; "
+		 "ls -l /proc/%d/fd | sed -n 's/.*socket:.\\([0-9]*\\).*/\\1/p' | grep -wFf- /proc/net/unix /proc/net/udp*",
+		 getpid(), getpid(), getpid());
 	if (system(look))
 		fprintf(stderr, "nothing to see\n");
 }

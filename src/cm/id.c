@@ -7,6 +7,7 @@
 
 #include "cm/engine.h"
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 #include "nic/nic.h"
 #include "nic/transport.h"
 
@@ -149,6 +150,7 @@ int cm_create_id(struct cm_channel *channel, void *context, enum rdma_port_space
 
 void cm_destroy_id(struct cm_id *id, unsigned *read)
 {
+	KEEP_ERRNO;
 	struct cm *cm = id->cm;
 
 	if (cm_is_forked(cm)) {
@@ -253,6 +255,7 @@ static int resolve(struct cm_id *id, const union cm_address *src, union cm_addre
 
 int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct sockaddr *dst, int timeout_ms)
 {
+	KEEP_ERRNO;
 	union cm_address from = { 0 }, to;
 	int error;
 
@@ -282,6 +285,7 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 
 int cm_resolve_route(struct cm_id *id, int timeout_ms)
 {
+	KEEP_ERRNO;
 	int error;
 
 	(void)timeout_ms;
@@ -322,6 +326,7 @@ int cm_query(struct cm_id *id, struct cm_addresses *addresses)
 
 int cm_listen(struct cm_id *id, int backlog)
 {
+	KEEP_ERRNO;
 	static const struct sockaddr_in any = { .sin_family = AF_INET };
 	int error = 0;
 
@@ -345,6 +350,7 @@ int cm_listen(struct cm_id *id, int backlog)
 
 int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const struct ibv_ece *ece)
 {
+	KEEP_ERRNO;
 	int error;
 
 	if (cm_is_forked(id->cm))
@@ -387,6 +393,7 @@ int cm_reject(struct cm_id *id, const void *private_data, uint8_t length, uint8_
 
 int cm_disconnect(struct cm_id *id)
 {
+	KEEP_ERRNO;
 	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
@@ -553,6 +560,7 @@ static int set_own_option(struct cm_id *id, int name, const void *value, size_t 
 
 int cm_set_option(struct cm_id *id, int level, int name, const void *value, size_t length)
 {
+	KEEP_ERRNO;
 	int error;
 
 	if (cm_is_forked(id->cm))

@@ -198,6 +198,7 @@ static int bind_address(struct cm_id *id, const struct sockaddr *address)
 
 int cm_bind(struct cm_id *id, const struct sockaddr *address)
 {
+	KEEP_ERRNO;
 	int error = EINVAL;
 
 	if (cm_is_forked(id->cm))
@@ -367,20 +368,26 @@ int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const stru
 
 int cm_accept(struct cm_id *id, const struct rdma_conn_param *param, uint32_t qkey, const struct ibv_ece *ece)
 {
-	int error = EINVAL;
+	KEEP_ERRNO;
 	bool asked;
+	int error;
 
 	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	asked = id->state == CONN_REQ_RECEIVED || id->state == CONN_SIDR_RECEIVED;
-	if (id->phase == CM_CONNECTING)
-		error = param ? conn_reply(id, param, qkey, ece) : conn_ready(id);
+	if (id->phase != CM_CONNECTING)
+		return leave(id, EINVAL, CAUSE_CM_STATE);
+	error = param ? conn_reply(id, param, qkey, ece) : conn_ready(id);
+	/* As the kernel: the other end is not left waiting. It does not matter whether there is one that waits. */
+	if (error)
+		conn_reject(id, NULL, 0, MAD_REJ_CONSUMER);
 	return leave(id, error, asked ? CAUSE_CM_PRIVATE_DATA : CAUSE_CM_STATE);
 }
 
 int cm_reject(struct cm_id *id, const void *private_data, uint8_t length, uint8_t reason)
 {
+	KEEP_ERRNO;
 	int error = EINVAL;
 
 	if (cm_is_forked(id->cm))
@@ -406,6 +413,7 @@ int cm_disconnect(struct cm_id *id)
 
 int cm_notify(struct cm_id *id, enum ibv_event_type event)
 {
+	KEEP_ERRNO;
 	int error = EINVAL;
 
 	if (cm_is_forked(id->cm))

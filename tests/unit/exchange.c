@@ -608,13 +608,113 @@ static void private_data_has_its_bounds(void **state)
 	assert_int_equal(cm_connect(id, &param, NULL), 0);
 	assert_int_equal(cm_connect(id, &param, NULL), EINVAL);
 	pass(10 * MS);
-	param.private_data_len = CM_REP_PRIVATE + 1;
-	assert_int_equal(cm_accept(there.last.id, &param, 0, NULL), EINVAL);
 	param.private_data_len = CM_REP_PRIVATE;
+	assert_int_equal(cm_accept(there.last.id, &param, 0, NULL), 0);
+	pass(10 * MS);
+	assert_int_equal(there.events[RDMA_CM_EVENT_ESTABLISHED], 1);
+}
+
+/* Who asked is told; the id is as after a rejection. */
+static void an_acceptance_that_fails_rejects(void **state)
+{
+	uint8_t much[UINT8_MAX] = { 0 };
+	struct rdma_conn_param param = { .qp_num = 3, .private_data = much, .private_data_len = CM_REP_PRIVATE + 1 };
+
+	(void)state;
+	listen_there(0);
+	ask();
+	pass(10 * MS);
+	assert_int_equal(cm_accept(there.last.id, &param, 0, NULL), EINVAL);
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_REJECTED], 1);
+	assert_int_equal(here.last.status, MAD_REJ_CONSUMER);
+	param.private_data_len = 0;
+	assert_int_equal(cm_accept(there.last.id, &param, 0, NULL), EINVAL);
+	assert_int_equal(cm_reject(there.last.id, NULL, 0, MAD_REJ_CONSUMER), EINVAL);
+	assert_int_equal(cm_disconnect(there.last.id), 0);
+	pass(300000 * MS);
+	assert_int_equal(there.sent, 1);
+	assert_int_equal(there.events[RDMA_CM_EVENT_REJECTED], 0);
+}
+
+static void an_acceptance_of_datagrams_that_fails_rejects(void **state)
+{
+	uint8_t much[UINT8_MAX] = { 0 };
+	struct rdma_conn_param param = { .qp_num = 3, .private_data = much, .private_data_len = CM_SIDR_REP_PRIVATE + 1 };
+	struct rdma_conn_param asking = { .qp_num = 3 };
+
+	(void)state;
+	listen_there_for(RDMA_PS_UDP, IBV_QPT_UD, 0);
+	assert_int_equal(cm_connect(ready_to_ask(RDMA_PS_UDP, IBV_QPT_UD), &asking, NULL), 0);
+	pass(10 * MS);
+	assert_int_equal(cm_accept(there.last.id, &param, 0, NULL), EINVAL);
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_UNREACHABLE], 1);
+	assert_int_equal(here.last.status, MAD_SIDR_REJECTED);
+}
+
+/* A second acceptance, too, is one that fails, until the first one is confirmed. */
+static void accepting_twice_rejects(void **state)
+{
+	struct rdma_conn_param param = { .qp_num = 3 };
+
+	(void)state;
+	listen_there(0);
+	struct cm_id *id = ask();
+
+	pass(10 * MS);
 	assert_int_equal(cm_accept(there.last.id, &param, 0, NULL), 0);
 	assert_int_equal(cm_accept(there.last.id, &param, 0, NULL), EINVAL);
 	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_CONNECT_RESPONSE], 1);
+	assert_int_equal(here.events[RDMA_CM_EVENT_REJECTED], 1);
+	assert_int_equal(here.last.status, MAD_REJ_CONSUMER);
+	assert_int_equal(cm_accept(id, NULL, 0, NULL), EINVAL);
+
+	here.answers = true;
+	ask();
+	pass(10 * MS);
+	struct cm_id *taken = there.last.id;
+
+	param.qp_num++;
+	assert_int_equal(cm_accept(taken, &param, 0, NULL), 0);
+	pass(10 * MS);
 	assert_int_equal(there.events[RDMA_CM_EVENT_ESTABLISHED], 1);
+	assert_int_equal(cm_accept(taken, &param, 0, NULL), EINVAL);
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_REJECTED], 1);
+	assert_int_equal(cm_disconnect(taken), 0);
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_DISCONNECTED], 1);
+}
+
+/* Of who thought himself connected it is the end, without a DREQ. */
+static void a_rejection_may_follow_the_acceptance(void **state)
+{
+	struct rdma_conn_param param = { .qp_num = 3 };
+
+	(void)state;
+	here.answers = true;
+	listen_there(0);
+	struct cm_id *id = ask();
+
+	pass(10 * MS);
+	struct cm_id *taken = there.last.id;
+
+	assert_int_equal(cm_accept(taken, &param, 0, NULL), 0);
+	assert_int_equal(cm_reject(taken, "no", 3, MAD_REJ_CONSUMER), 0);
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_CONNECT_RESPONSE], 1);
+	assert_int_equal(here.events[RDMA_CM_EVENT_REJECTED], 1);
+	assert_int_equal(here.last.status, MAD_REJ_CONSUMER);
+	assert_string_equal((char *)here.last.data, "no");
+	assert_int_equal(there.events[RDMA_CM_EVENT_ESTABLISHED], 0);
+	assert_int_equal(cm_disconnect(id), 0);
+	assert_int_equal(cm_disconnect(taken), 0);
+	pass(300000 * MS);
+	/* REQ and RTU, REP and REJ */
+	assert_int_equal(here.sent, 2);
+	assert_int_equal(there.sent, 2);
 }
 
 static void options_are_told_to_both(void **state)
@@ -746,6 +846,10 @@ int main(void)
 		TEST(datagrams_are_resolved_once),
 		TEST(what_does_not_belong_to_the_connection_changes_nothing),
 		TEST(private_data_has_its_bounds),
+		TEST(an_acceptance_that_fails_rejects),
+		TEST(an_acceptance_of_datagrams_that_fails_rejects),
+		TEST(accepting_twice_rejects),
+		TEST(a_rejection_may_follow_the_acceptance),
 		TEST(options_are_told_to_both),
 		TEST(events_move_with_their_id),
 		TEST(ports_are_had_once),

@@ -28,14 +28,25 @@ struct host {
 	unsigned events[RDMA_CM_EVENT_TIMEWAIT_EXIT + 1];
 	struct cm_event last;
 	unsigned sent;	   /* letters */
+	struct mad sent_last;
 	uint16_t dropping; /* letters with this attribute get lost */
 	bool is_deaf;	   /* nothing reaches it */
 	/* What its program does by itself */
 	bool accepts, answers, disconnects, destroys;
+	bool keeps; /* it does not answer that the other has disconnected */
 	uint32_t qpn;
 };
 
+struct captured {
+	struct host *to;
+	enum mad_attribute attribute;
+	struct letter letter;
+};
+
 static struct host here, there;
+static struct captured captured[16];
+static unsigned captures;
+static bool is_capturing;
 static struct list flights;
 static uint64_t now = 1000000000ull;
 static unsigned loss, twice, late; /* percent, percent, ms */
@@ -63,6 +74,9 @@ static void send_letter(struct cm *cm, const struct letter *letter)
 
 	assert_true(mad_decode(letter->mad, &mad));
 	from->sent++;
+	from->sent_last = mad;
+	if (is_capturing && captures < sizeof(captured) / sizeof(captured[0]))
+		captured[captures++] = (struct captured){ to, mad.attribute, *letter };
 	if (mad.attribute == from->dropping || to->is_deaf || random() % 100 < (long)loss)
 		return;
 	carry(to, letter);
@@ -97,6 +111,8 @@ static int begin(void **state)
 	(void)state;
 	list_init(&flights);
 	loss = twice = late = 0;
+	captures = 0;
+	is_capturing = false;
 	srandom(1);
 	open_host(&here, 1);
 	open_host(&there, 2);
@@ -124,7 +140,8 @@ static void react(struct host *host, struct cm_event *event)
 			assert_int_equal(cm_disconnect(event->id), 0);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		assert_int_equal(cm_disconnect(event->id), 0);
+		if (!host->keeps)
+			assert_int_equal(cm_disconnect(event->id), 0);
 		if (host->destroys)
 			cm_destroy_id(event->id, &read);
 		break;
@@ -205,6 +222,7 @@ static int end(void **state)
 	close_host(&here);
 	close_host(&there);
 	loss = 0;
+	is_capturing = false;
 	here.is_deaf = there.is_deaf = false;
 	here.dropping = there.dropping = 0;
 	/* Whatever was left to be said is said. There are no channels any more: nobody reads. */
@@ -306,6 +324,162 @@ static void a_connection_begins_and_ends(void **state)
 	assert_int_equal(there.events[RDMA_CM_EVENT_TIMEWAIT_EXIT], 1);
 	assert_int_equal(here.sent, 3);
 	assert_int_equal(there.sent, 2);
+}
+
+static void what_comes_twice_is_one(void **state)
+{
+	(void)state;
+	there.accepts = here.answers = here.disconnects = true;
+	twice = 100;
+	listen_there(0);
+	ask();
+	pass(10000 * MS);
+	assert_int_equal(there.events[RDMA_CM_EVENT_CONNECT_REQUEST], 1);
+	assert_int_equal(here.events[RDMA_CM_EVENT_CONNECT_RESPONSE], 1);
+	assert_int_equal(there.events[RDMA_CM_EVENT_ESTABLISHED], 1);
+	assert_int_equal(here.events[RDMA_CM_EVENT_DISCONNECTED], 1);
+	assert_int_equal(there.events[RDMA_CM_EVENT_DISCONNECTED], 1);
+	assert_int_equal(here.events[RDMA_CM_EVENT_TIMEWAIT_EXIT], 1);
+	assert_int_equal(there.events[RDMA_CM_EVENT_TIMEWAIT_EXIT], 1);
+}
+
+/* What was said so far comes again: a message at a time, each is answered with what is given (0: with silence), and neither side's
+ * program hears of it. With `answers` ends what is looked at. */
+struct answer {
+	enum mad_attribute to, with;
+};
+
+static void replay(const struct answer *answers)
+{
+	unsigned before_here[sizeof(here.events) / sizeof(here.events[0])], before_there[sizeof(before_here) / sizeof(before_here[0])];
+
+	memcpy(before_here, here.events, sizeof(before_here));
+	memcpy(before_there, there.events, sizeof(before_there));
+	is_capturing = false;
+	for (; answers->to; answers++) {
+		for (unsigned i = 0; i < captures; i++) {
+			struct host *host = captured[i].to;
+			unsigned sent = host->sent;
+
+			if (captured[i].attribute != answers->to)
+				continue;
+			pthread_mutex_lock(&host->cm->lock);
+			conn_take(host->cm, &captured[i].letter);
+			cm_settle(host->cm);
+			pthread_mutex_unlock(&host->cm->lock);
+			if (host->sent != sent + !!answers->with)
+				fail_msg("%x was answered by %u messages", answers->to, host->sent - sent);
+			if (answers->with)
+				assert_int_equal(host->sent_last.attribute, answers->with);
+			pass(10 * MS);
+		}
+	}
+	assert_memory_equal(before_here, here.events, sizeof(before_here));
+	assert_memory_equal(before_there, there.events, sizeof(before_there));
+	is_capturing = true;
+}
+
+/* In each state that the two go through all that was said before comes again. */
+static void old_messages_change_nothing(void **state)
+{
+	static const struct answer requested[] = { { MAD_REQ, MAD_MRA }, { 0, 0 } };
+	static const struct answer accepted[] = { { MAD_REQ, MAD_REP }, { MAD_REP, MAD_MRA }, { 0, 0 } };
+	static const struct answer established[] = { { MAD_REQ, 0 }, { MAD_REP, MAD_RTU }, { MAD_RTU, 0 }, { 0, 0 } };
+	static const struct answer leaving[] = { { MAD_REQ, 0 }, { MAD_REP, 0 }, { MAD_RTU, 0 }, { MAD_DREQ, 0 }, { 0, 0 } };
+	static const struct answer timewait[] = { { MAD_REQ, MAD_REJ }, { MAD_REP, 0 },	 { MAD_RTU, 0 },
+						  { MAD_DREQ, MAD_DREP }, { MAD_DREP, 0 }, { 0, 0 } };
+	static const struct answer over[] = { { MAD_REP, 0 }, { MAD_RTU, 0 }, { MAD_DREQ, MAD_DREP }, { MAD_DREP, 0 }, { 0, 0 } };
+	static const struct answer again[] = { { MAD_REP, 0 }, { 0, 0 } };
+	struct rdma_conn_param param = { .qp_num = 5 };
+	struct cm_id *asker, *asked;
+	unsigned read;
+
+	(void)state;
+	there.keeps = true;
+	is_capturing = true;
+	listen_there(0);
+	asker = ask();
+	pass(10 * MS);
+	asked = there.last.id;
+	replay(requested);
+	assert_int_equal(cm_accept(asked, &param, 0, NULL), 0);
+	pass(10 * MS);
+	replay(accepted);
+	assert_int_equal(cm_accept(asker, NULL, 0, NULL), 0);
+	pass(10 * MS);
+	replay(established);
+	assert_int_equal(cm_disconnect(asker), 0);
+	pass(10 * MS);
+	assert_int_equal(there.events[RDMA_CM_EVENT_DISCONNECTED], 1);
+	replay(leaving);
+	assert_int_equal(cm_disconnect(asked), 0);
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_DISCONNECTED], 1);
+	replay(timewait);
+	pass(10000 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_TIMEWAIT_EXIT], 1);
+	assert_int_equal(there.events[RDMA_CM_EVENT_TIMEWAIT_EXIT], 1);
+	replay(over);
+	cm_destroy_id(asker, &read);
+	cm_destroy_id(asked, &read);
+	replay(over);
+	/* A request that nobody remembers is a new one; its sender knows of none. */
+	is_capturing = false;
+	there.accepts = true;
+	conn_take(there.cm, &captured[0].letter);
+	pass(10 * MS);
+	assert_int_equal(there.events[RDMA_CM_EVENT_CONNECT_REQUEST], 2);
+	replay(again);
+	pass(300000 * MS);
+	assert_int_equal(there.events[RDMA_CM_EVENT_UNREACHABLE], 1);
+}
+
+static void old_rejections_change_nothing(void **state)
+{
+	static const struct answer rejected[] = { { MAD_REJ, 0 }, { 0, 0 } };
+	struct cm_id *id;
+
+	(void)state;
+	here.answers = true;
+	is_capturing = true;
+	listen_there(0);
+	ask();
+	pass(10 * MS);
+	assert_int_equal(cm_reject(there.last.id, NULL, 0, MAD_REJ_CONSUMER), 0);
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_REJECTED], 1);
+	replay(rejected);
+	/* Nor for the next connection. */
+	there.accepts = true;
+	id = ask();
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_CONNECT_RESPONSE], 1);
+	replay(rejected);
+	assert_int_equal(cm_disconnect(id), 0);
+	pass(10 * MS);
+	assert_int_equal(there.events[RDMA_CM_EVENT_DISCONNECTED], 1);
+}
+
+static void old_datagram_messages_change_nothing(void **state)
+{
+	static const struct answer requested[] = { { MAD_SIDR_REQ, 0 }, { 0, 0 } };
+	static const struct answer resolved[] = { { MAD_SIDR_REQ, MAD_SIDR_REP }, { MAD_SIDR_REP, 0 }, { 0, 0 } };
+	struct rdma_conn_param param = { .qp_num = 3 };
+	unsigned read;
+
+	(void)state;
+	is_capturing = true;
+	listen_there_for(RDMA_PS_UDP, IBV_QPT_UD, 0);
+	assert_int_equal(cm_connect(ready_to_ask(RDMA_PS_UDP, IBV_QPT_UD), &param, NULL), 0);
+	pass(10 * MS);
+	replay(requested);
+	assert_int_equal(cm_accept(there.last.id, &param, 0, NULL), 0);
+	pass(10 * MS);
+	assert_int_equal(here.events[RDMA_CM_EVENT_ESTABLISHED], 1);
+	replay(resolved);
+	/* For a while it is remembered, though the program is done with it. */
+	cm_destroy_id(there.last.id, &read);
+	replay(resolved);
 }
 
 /* Each as often as was asked for, whatever the network does: seeds of what it does. */
@@ -831,6 +1005,10 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 	const struct CMUnitTest tests[] = {
 		TEST(a_connection_begins_and_ends),
+		TEST(what_comes_twice_is_one),
+		TEST(old_messages_change_nothing),
+		TEST(old_rejections_change_nothing),
+		TEST(old_datagram_messages_change_nothing),
 		TEST(connections_survive_any_network),
 		TEST(nobody_answers),
 		TEST(an_acceptance_that_is_not_confirmed_ends),

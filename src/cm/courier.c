@@ -209,7 +209,7 @@ static int send_to_service(struct cm *cm, uint64_t service_id, const union ibv_g
 		courier_to_self(cm, letter);
 		return 0;
 	}
-	for (unsigned i = 0; i < 3 && error == ECONNREFUSED; i++) {
+	for (unsigned i = 0; i < CM_LISTENERS && error == ECONNREFUSED; i++) {
 		name_of_listener(service_id, gid, i, name);
 		error = send_to(cm, name, letter);
 	}

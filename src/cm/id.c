@@ -338,8 +338,8 @@ int cm_listen(struct cm_id *id, int backlog)
 		error = bind_address(id, (const struct sockaddr *)&any);
 	if (!error && id->phase != CM_BOUND)
 		return leave(id, EINVAL, CAUSE_CM_STATE);
-	if (!error && name_is_shared(id))
-		error = EADDRINUSE;
+	if (!error)
+		error = name_check_alone(id);
 	if (error)
 		return leave(id, error, CAUSE_CM_PORT_USED);
 	id->backlog = backlog > 0 && backlog < MAX_BACKLOG ? backlog : MAX_BACKLOG;
@@ -551,10 +551,9 @@ static int set_own_option(struct cm_id *id, int name, const void *value, size_t 
 		id->reuse = number;
 		return 0;
 	case RDMA_OPTION_ID_AFONLY:
-		if (!get_int(value, length, &number) || id->phase != CM_IDLE)
+		if (!get_int(value, length, &number) || (id->phase != CM_IDLE && id->phase != CM_BOUND))
 			return EINVAL;
-		id->afonly = number;
-		return 0;
+		return name_set_afonly(id, number);
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
 		if (length != 1 || id->type == IBV_QPT_UD || id->type == IBV_QPT_UC)
 			return EINVAL;

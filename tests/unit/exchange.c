@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 
 #include "cm/engine.h"
 
@@ -995,9 +996,241 @@ static void ports_are_had_once(void **state)
 	assert_int_equal(cm_bind(second, (struct sockaddr *)&any), EADDRNOTAVAIL);
 	assert_int_equal(cm_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
 	assert_int_equal(cm_bind(second, (struct sockaddr *)&any), 0);
-	assert_int_equal(cm_listen(first, 0), EADDRINUSE);
+	assert_int_equal(cm_listen(first, 0), EADDRNOTAVAIL);
 	cm_destroy_id(second, &read);
 	assert_int_equal(cm_listen(first, 0), 0);
+}
+
+/* As the program asked for it, or not at all */
+enum family_setting { UNSAID = -1, BOTH, ONE };
+
+struct binding {
+	const char *address;
+	enum family_setting afonly;
+};
+
+static int bind_to(struct host *host, const struct binding *binding, bool reuse, uint16_t port, struct cm_id **id)
+{
+	union cm_address address = { .any.sa_family = strchr(binding->address, ':') ? AF_INET6 : AF_INET };
+	int on = 1, only = binding->afonly;
+
+	inet_pton(address.any.sa_family, binding->address,
+		  address.any.sa_family == AF_INET ? (void *)&address.v4.sin_addr : (void *)&address.v6.sin6_addr);
+	address_set_port(&address, port);
+	assert_int_equal(cm_create_id(host->channel, host, RDMA_PS_TCP, IBV_QPT_RC, id), 0);
+	if (only != UNSAID)
+		assert_int_equal(cm_set_option(*id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only)), 0);
+	if (reuse)
+		assert_int_equal(cm_set_option(*id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	return cm_bind(*id, &address.any);
+}
+
+static uint16_t bound_port(struct cm_id *id)
+{
+	struct cm_addresses addresses;
+
+	assert_int_equal(cm_query(id, &addresses), 0);
+	return address_port((union cm_address *)&addresses.src);
+}
+
+static bool is_v6_here(void)
+{
+	static const struct binding loopback = { "::1", ONE };
+	struct cm_id *id;
+	unsigned read;
+	int error = bind_to(&here, &loopback, false, 0, &id);
+
+	cm_destroy_id(id, &read);
+	return !error;
+}
+
+static bool is_bindv6only(void)
+{
+	FILE *file = fopen("/proc/sys/net/ipv6/bindv6only", "r");
+	bool only = file && fgetc(file) == '1';
+
+	if (file)
+		fclose(file);
+	return only;
+}
+
+/* Binds `first` to a port, and answers how it goes when `second` wants the same one. */
+static int meets(struct host *host, const struct binding *first, bool first_reuses, const struct binding *second, bool second_reuses)
+{
+	struct cm_id *one, *other;
+	unsigned read;
+	int error;
+
+	assert_int_equal(bind_to(&here, first, first_reuses, 0, &one), 0);
+	error = bind_to(host, second, second_reuses, bound_port(one), &other);
+	cm_destroy_id(one, &read);
+	cm_destroy_id(other, &read);
+	return error;
+}
+
+/* Linux's rules (cma_check_port): what is said of two is so in one process and in two, and whoever is first. */
+static void addresses_share_a_port_as_on_linux(void **state)
+{
+	static const struct {
+		struct binding one, other;
+		int error;
+	} rows[] = {
+		{ { "127.0.0.1", UNSAID }, { "127.0.0.1", UNSAID }, EADDRINUSE },
+		{ { "127.0.0.1", UNSAID }, { "127.0.0.1", BOTH }, EADDRINUSE },
+		{ { "127.0.0.1", UNSAID }, { "127.0.0.2", UNSAID }, 0 },
+		{ { "0.0.0.0", UNSAID }, { "127.0.0.1", UNSAID }, EADDRNOTAVAIL },
+		{ { "0.0.0.0", UNSAID }, { "0.0.0.0", UNSAID }, EADDRNOTAVAIL },
+		{ { "0.0.0.0", UNSAID }, { "0.0.0.0", BOTH }, EADDRNOTAVAIL },
+		{ { "::1", ONE }, { "::1", ONE }, EADDRINUSE },
+		{ { "::1", ONE }, { "::1", BOTH }, EADDRINUSE },
+		{ { "::1", ONE }, { "127.0.0.1", UNSAID }, 0 },
+		{ { "::1", BOTH }, { "127.0.0.1", UNSAID }, 0 },
+		{ { "::1", BOTH }, { "127.0.0.1", BOTH }, 0 },
+		{ { "::", ONE }, { "::1", ONE }, EADDRNOTAVAIL },
+		{ { "::", BOTH }, { "::1", ONE }, EADDRNOTAVAIL },
+		{ { "::", ONE }, { "::", ONE }, EADDRNOTAVAIL },
+		/* Of two families they meet unless both are for their own alone. IPv4 is where nothing was said. */
+		{ { "::", ONE }, { "0.0.0.0", UNSAID }, 0 },
+		{ { "::", ONE }, { "0.0.0.0", BOTH }, EADDRNOTAVAIL },
+		{ { "::", BOTH }, { "0.0.0.0", UNSAID }, EADDRNOTAVAIL },
+		{ { "::", ONE }, { "127.0.0.1", UNSAID }, 0 },
+		{ { "::", ONE }, { "127.0.0.1", BOTH }, EADDRNOTAVAIL },
+		{ { "::", BOTH }, { "127.0.0.1", UNSAID }, EADDRNOTAVAIL },
+		{ { "::1", ONE }, { "0.0.0.0", UNSAID }, 0 },
+		{ { "::1", ONE }, { "0.0.0.0", BOTH }, EADDRNOTAVAIL },
+		{ { "::1", BOTH }, { "0.0.0.0", UNSAID }, EADDRNOTAVAIL },
+		/* As the system has it (net.ipv6.bindv6only) */
+		{ { "::", UNSAID }, { "0.0.0.0", UNSAID }, EADDRNOTAVAIL },
+		{ { "::1", UNSAID }, { "0.0.0.0", UNSAID }, EADDRNOTAVAIL },
+		{ { "::1", UNSAID }, { "127.0.0.1", UNSAID }, 0 },
+	};
+	bool has_v6 = is_v6_here(), only = is_bindv6only();
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct binding *one = &rows[i].one, *other = &rows[i].other;
+		bool is_v6 = strchr(one->address, ':'), is_alike = is_v6 == !!strchr(other->address, ':');
+		int error = is_v6 && one->afonly == UNSAID && only && !is_alike ? 0 : rows[i].error;
+
+		if (is_v6 && !has_v6)
+			continue;
+		for (int turn = 0; turn < 4; turn++) {
+			struct host *host = turn & 1 ? &there : &here;
+			int met = turn & 2 ? meets(host, other, false, one, false) : meets(host, one, false, other, false);
+
+			if (met != error)
+				fail_msg("%s (%d) and %s (%d), turn %d: errno %d, where %d is due", one->address, one->afonly,
+					 other->address, other->afonly, turn, met, error);
+		}
+		/* In a process those that all want to share do; one that does not is enough. */
+		assert_int_equal(meets(&here, one, true, other, true), 0);
+		assert_int_equal(meets(&here, one, true, other, false), error);
+		assert_int_equal(meets(&here, one, false, other, true), error);
+	}
+}
+
+/* Who listens is alone. */
+static void who_shares_a_port_cannot_listen(void **state)
+{
+	static const struct {
+		struct binding one, other;
+		int error;
+	} rows[] = {
+		{ { "0.0.0.0", UNSAID }, { "0.0.0.0", UNSAID }, EADDRNOTAVAIL },
+		{ { "0.0.0.0", UNSAID }, { "127.0.0.1", UNSAID }, EADDRNOTAVAIL },
+		{ { "127.0.0.1", UNSAID }, { "127.0.0.1", UNSAID }, EADDRINUSE },
+		{ { "127.0.0.1", UNSAID }, { "127.0.0.2", UNSAID }, 0 },
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct cm_id *one, *other, *third;
+		unsigned read;
+
+		assert_int_equal(bind_to(&here, &rows[i].one, true, 0, &one), 0);
+		assert_int_equal(bind_to(&here, &rows[i].other, true, bound_port(one), &other), 0);
+		assert_int_equal(cm_listen(one, 0), rows[i].error);
+		cm_destroy_id(other, &read);
+		if (rows[i].error)
+			assert_int_equal(cm_listen(one, 0), 0);
+		assert_int_not_equal(bind_to(&here, &rows[i].one, true, bound_port(one), &third), 0);
+		cm_destroy_id(one, &read);
+		cm_destroy_id(third, &read);
+	}
+}
+
+/* Asks for `to` where somebody listens at `at`: is he heard? */
+static bool hears(const struct binding *at, const char *to)
+{
+	struct rdma_conn_param param = { .qp_num = ++here.qpn };
+	union cm_address address = { .any.sa_family = strchr(to, ':') ? AF_INET6 : AF_INET };
+	struct cm_event event;
+	struct cm_id *id;
+	unsigned read;
+	bool heard;
+
+	memset(here.events, 0, sizeof(here.events));
+	memset(there.events, 0, sizeof(there.events));
+	assert_int_equal(bind_to(&there, at, false, 0, &there.listener), 0);
+	assert_int_equal(cm_listen(there.listener, 0), 0);
+	inet_pton(address.any.sa_family, to,
+		  address.any.sa_family == AF_INET ? (void *)&address.v4.sin_addr : (void *)&address.v6.sin6_addr);
+	address_set_port(&address, bound_port(there.listener));
+	assert_int_equal(cm_create_id(here.channel, &here, RDMA_PS_TCP, IBV_QPT_RC, &id), 0);
+	assert_int_equal(cm_resolve_addr(id, NULL, &address.any, 1000), 0);
+	assert_int_equal(cm_resolve_route(id, 1000), 0);
+	assert_int_equal(cm_get_event(here.channel, &event), 0);
+	assert_int_equal(cm_get_event(here.channel, &event), 0);
+	assert_int_equal(cm_connect(id, &param, NULL), 0);
+	pass(10 * MS);
+	heard = there.events[RDMA_CM_EVENT_CONNECT_REQUEST];
+	assert_int_equal(here.events[RDMA_CM_EVENT_REJECTED], !heard);
+	cm_destroy_id(there.listener, &read);
+	cm_destroy_id(id, &read);
+	if (heard)
+		cm_destroy_id(there.last.id, &read);
+	pass(10 * MS);
+	return heard;
+}
+
+static void who_listens_everywhere_hears_his_families(void **state)
+{
+	static const struct binding v4 = { "0.0.0.0", UNSAID }, both4 = { "0.0.0.0", BOTH };
+	static const struct binding v6 = { "::", ONE }, both6 = { "::", BOTH };
+
+	(void)state;
+	assert_true(hears(&v4, "127.0.0.1"));
+	assert_true(hears(&both4, "127.0.0.1"));
+	if (!is_v6_here())
+		return;
+	assert_false(hears(&v4, "::1"));
+	assert_true(hears(&both4, "::1"));
+	assert_true(hears(&v6, "::1"));
+	assert_false(hears(&v6, "127.0.0.1"));
+	assert_true(hears(&both6, "::1"));
+	assert_true(hears(&both6, "127.0.0.1"));
+}
+
+/* Until it listens, or resolves, what families it is for can still be said. */
+static void families_may_be_chosen_after_binding(void **state)
+{
+	static const struct binding v4 = { "0.0.0.0", UNSAID }, v6 = { "::", BOTH };
+	struct cm_id *one, *other;
+	unsigned read;
+	int on = 1;
+
+	(void)state;
+	if (!is_v6_here())
+		return;
+	assert_int_equal(bind_to(&here, &v6, false, 0, &one), 0);
+	assert_int_equal(bind_to(&there, &v4, false, bound_port(one), &other), EADDRNOTAVAIL);
+	cm_destroy_id(other, &read);
+	assert_int_equal(cm_set_option(one, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
+	assert_int_equal(bind_to(&there, &v4, false, bound_port(one), &other), 0);
+	assert_int_equal(cm_listen(one, 0), 0);
+	assert_int_equal(cm_set_option(one, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), EINVAL);
+	cm_destroy_id(one, &read);
+	cm_destroy_id(other, &read);
 }
 
 int main(void)
@@ -1031,6 +1264,10 @@ int main(void)
 		TEST(options_are_told_to_both),
 		TEST(events_move_with_their_id),
 		TEST(ports_are_had_once),
+		TEST(addresses_share_a_port_as_on_linux),
+		TEST(who_shares_a_port_cannot_listen),
+		TEST(who_listens_everywhere_hears_his_families),
+		TEST(families_may_be_chosen_after_binding),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -361,6 +361,23 @@ static void crowd_server(struct side *side)
 	}
 }
 
+/* Who asked does not wait for the answer: who was asked is told. */
+static void taken_back_client(struct side *side)
+{
+	struct cm_id *id = ask(side, "rc", 17);
+
+	usleep(5 * SOON); /* until the program has read that it is asked: before, it is never told */
+	destroy(id);
+}
+
+static void taken_back_server(struct side *side)
+{
+	struct cm_id *id = asked(side);
+
+	CHECK(expect(side, RDMA_CM_EVENT_REJECTED, 4).id == id);
+	destroy(id);
+}
+
 /* The one ends without a word. */
 static void exit_client(struct side *side)
 {
@@ -559,6 +576,7 @@ static const struct scene {
 	{ "rc", rc_client, rc_server, false, false },
 	{ "refused", refused_client, refused_server, false, false },
 	{ "reject", reject_client, reject_server, false, false },
+	{ "taken-back", taken_back_client, taken_back_server, false, false },
 	{ "ud", ud_client, ud_server, false, false },
 	{ "group", group_client, group_server, false, false },
 	{ "many", many_client, many_server, false, false },

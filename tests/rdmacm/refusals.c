@@ -276,6 +276,22 @@ static void a_request_is_answered_once(void **state)
 	part(&meeting);
 }
 
+/* Its QP does not depend on who asked for it; only that he has gone is found out later. */
+static void a_request_whose_asker_has_gone_may_have_a_qp(void **state)
+{
+	struct meeting meeting;
+
+	(void)state;
+	meet_request(&meeting, RDMA_PS_TCP, NULL, 0);
+	rdma_destroy_qp(meeting.to_server);
+	assert_int_equal(failure(rdma_destroy_id(meeting.to_server)), 0);
+	meeting.to_server = NULL;
+	expect_only(meeting.server, RDMA_CM_EVENT_REJECTED);
+	equip(meeting.to_client);
+	assert_int_equal(failure(rdma_accept(meeting.to_client, NULL)), EINVAL);
+	part(&meeting);
+}
+
 static void steps_out_of_order_are_refused(void **state)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -409,6 +425,7 @@ int main(void)
 		cmocka_unit_test(a_rejection_after_the_acceptance_ends_it),
 		cmocka_unit_test(more_outstanding_reads_than_the_device_has_are_refused),
 		cmocka_unit_test(a_request_is_answered_once),
+		cmocka_unit_test(a_request_whose_asker_has_gone_may_have_a_qp),
 		cmocka_unit_test(steps_out_of_order_are_refused),
 		cmocka_unit_test(an_address_is_bound_once),
 		cmocka_unit_test(a_way_without_a_device_is_an_address_error),

@@ -222,8 +222,11 @@ void sysfs_render(const struct verbs_device *device)
 	char target[96], link[PATH_MAX], content[PATH_MAX], old[PATH_MAX], ignored[PATH_MAX];
 	int root = runtime_open();
 
-	if (root < 0)
+	if (root < 0) {
+		verbs_log_error("%s: the devices' files cannot be written there; UROCE_RUNTIME_DIR is to be a directory of this "
+				"user, mode 0700", runtime_directory());
 		return;
+	}
 	describe(device, hash_file, &value);
 	snprintf(target, sizeof(target), "%s-%016llx", device->dev.name, (unsigned long long)value);
 	if (write_device(root, device, target)) {

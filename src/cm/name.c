@@ -87,7 +87,7 @@ static void write_name(uint16_t ps, uint16_t port, const char *address, char *na
  * An address as names have it: its text, or "any", "any4", "any6" for who listens for both families or one. What is not for its own
  * family alone (RDMA_OPTION_ID_AFONLY) has a "+" behind it, also where it is one address: the rules of Linux's rdma_cm ask for that.
  */
-#define OPEN "+"
+#define OPEN	      "+"
 #define ADDRESS_BYTES sizeof(((struct cm_name *)0)->address)
 
 static void write_address(const struct cm_id *id, char *text)

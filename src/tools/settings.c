@@ -210,9 +210,8 @@ static bool devices_are_wrong(struct settings_fault *fault)
 
 bool settings_are_wrong(struct settings_fault *fault)
 {
-	return profile_is_wrong(fault) || timing_is_wrong(fault) || memory_is_wrong(fault) ||
-	       transport_is_wrong(fault) || port_is_wrong(fault) || runtime_is_wrong(fault) || explain_is_wrong(fault) ||
-	       devices_are_wrong(fault);
+	return profile_is_wrong(fault) || timing_is_wrong(fault) || memory_is_wrong(fault) || transport_is_wrong(fault) ||
+	       port_is_wrong(fault) || runtime_is_wrong(fault) || explain_is_wrong(fault) || devices_are_wrong(fault);
 }
 
 /* By the names that a GID table is made from: with addresses these may be others than the kernel's. */

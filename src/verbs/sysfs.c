@@ -224,7 +224,8 @@ void sysfs_render(const struct verbs_device *device)
 
 	if (root < 0) {
 		verbs_log_error("%s: the devices' files cannot be written there; UROCE_RUNTIME_DIR is to be a directory of this "
-				"user, mode 0700", runtime_directory());
+				"user, mode 0700",
+				runtime_directory());
 		return;
 	}
 	describe(device, hash_file, &value);

@@ -496,10 +496,10 @@ static void stopping_server(struct side *side, enum stop at)
 	destroy(id);
 }
 
-#define STOPS(role, name, at)                         \
-	static void role##_##name(struct side *side)  \
-	{                                             \
-		stopping_##role(side, at);            \
+#define STOPS(role, name, at)                        \
+	static void role##_##name(struct side *side) \
+	{                                            \
+		stopping_##role(side, at);           \
 	}
 
 STOPS(client, goes_on, NOWHERE)

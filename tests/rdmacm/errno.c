@@ -29,26 +29,26 @@ static void look(const char *call, int line)
 	touched++;
 }
 
-#define KEEPS(call)                                 \
-	({                                          \
-		errno = MARK;                       \
-		__auto_type _answer = (call);       \
-		int _left = errno;                  \
-		look_at(_left, #call, __LINE__);    \
-		_answer;                            \
+#define KEEPS(call)                              \
+	({                                       \
+		errno = MARK;                    \
+		__auto_type _answer = (call);    \
+		int _left = errno;               \
+		look_at(_left, #call, __LINE__); \
+		_answer;                         \
 	})
 #define DONE(call) assert_int_equal(KEEPS(call), 0)
-#define MADE(call)                            \
-	({                                    \
+#define MADE(call)                               \
+	({                                       \
 		__auto_type _made = KEEPS(call); \
-		assert_non_null(_made);       \
-		_made;                        \
+		assert_non_null(_made);          \
+		_made;                           \
 	})
-#define KEEPS_VOID(call)                \
-	do {                            \
-		errno = MARK;           \
-		call;                   \
-		look(#call, __LINE__);  \
+#define KEEPS_VOID(call)               \
+	do {                           \
+		errno = MARK;          \
+		call;                  \
+		look(#call, __LINE__); \
 	} while (0)
 
 static void look_at(int left, const char *call, int line)
@@ -113,9 +113,8 @@ static void use_memory(struct ibv_pd *pd)
 static void use_queues(struct ibv_context *context, struct ibv_pd *pd)
 {
 	struct ibv_srq_init_attr srq_init = { .attr = { .max_wr = 8, .max_sge = 1 } };
-	struct ibv_qp_init_attr init = {
-		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 }, .qp_type = IBV_QPT_RC
-	};
+	struct ibv_qp_init_attr init = { .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+					 .qp_type = IBV_QPT_RC };
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	struct ibv_cq_init_attr_ex cq_ex = { .cqe = 8 };
 	struct ibv_srq_attr srq_attr = { .srq_limit = 1 };
@@ -429,7 +428,8 @@ static void datagram_sockets_leave_errno_alone(void **state)
 	for (int i = 0; i < 5; i++) {
 		length = sizeof(address);
 		assert_int_equal(KEEPS(rsend(other, bytes, sizeof(bytes), 0)), sizeof(bytes));
-		assert_int_equal(KEEPS(rrecvfrom(one, bytes, sizeof(bytes), 0, (struct sockaddr *)&address, &length)), sizeof(bytes));
+		assert_int_equal(KEEPS(rrecvfrom(one, bytes, sizeof(bytes), 0, (struct sockaddr *)&address, &length)),
+				 sizeof(bytes));
 		assert_int_equal(KEEPS(rsendto(one, bytes, sizeof(bytes), 0, (struct sockaddr *)&address, length)), sizeof(bytes));
 		assert_int_equal(KEEPS(rrecv(other, bytes, sizeof(bytes), 0)), sizeof(bytes));
 	}
@@ -441,12 +441,9 @@ static void datagram_sockets_leave_errno_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(verbs_leave_errno_alone),
-		cmocka_unit_test(connections_leave_errno_alone),
-		cmocka_unit_test(datagrams_leave_errno_alone),
-		cmocka_unit_test(endpoints_leave_errno_alone),
-		cmocka_unit_test(streams_leave_errno_alone),
-		cmocka_unit_test(datagram_sockets_leave_errno_alone),
+		cmocka_unit_test(verbs_leave_errno_alone),     cmocka_unit_test(connections_leave_errno_alone),
+		cmocka_unit_test(datagrams_leave_errno_alone), cmocka_unit_test(endpoints_leave_errno_alone),
+		cmocka_unit_test(streams_leave_errno_alone),   cmocka_unit_test(datagram_sockets_leave_errno_alone),
 	};
 
 	return cmocka_run_group_tests_name("errno", tests, NULL, NULL);

@@ -352,7 +352,8 @@ struct answer {
 
 static void replay(const struct answer *answers)
 {
-	unsigned before_here[sizeof(here.events) / sizeof(here.events[0])], before_there[sizeof(before_here) / sizeof(before_here[0])];
+	unsigned before_here[sizeof(here.events) / sizeof(here.events[0])],
+		before_there[sizeof(before_here) / sizeof(before_here[0])];
 
 	memcpy(before_here, here.events, sizeof(before_here));
 	memcpy(before_there, there.events, sizeof(before_there));
@@ -387,7 +388,7 @@ static void old_messages_change_nothing(void **state)
 	static const struct answer accepted[] = { { MAD_REQ, MAD_REP }, { MAD_REP, MAD_MRA }, { 0, 0 } };
 	static const struct answer established[] = { { MAD_REQ, 0 }, { MAD_REP, MAD_RTU }, { MAD_RTU, 0 }, { 0, 0 } };
 	static const struct answer leaving[] = { { MAD_REQ, 0 }, { MAD_REP, 0 }, { MAD_RTU, 0 }, { MAD_DREQ, 0 }, { 0, 0 } };
-	static const struct answer timewait[] = { { MAD_REQ, MAD_REJ }, { MAD_REP, 0 },	 { MAD_RTU, 0 },
+	static const struct answer timewait[] = { { MAD_REQ, MAD_REJ },	  { MAD_REP, 0 },  { MAD_RTU, 0 },
 						  { MAD_DREQ, MAD_DREP }, { MAD_DREP, 0 }, { 0, 0 } };
 	static const struct answer over[] = { { MAD_REP, 0 }, { MAD_RTU, 0 }, { MAD_DREQ, MAD_DREP }, { MAD_DREP, 0 }, { 0, 0 } };
 	static const struct answer again[] = { { MAD_REP, 0 }, { 0, 0 } };
@@ -1055,7 +1056,8 @@ static bool is_bindv6only(void)
 }
 
 /* Binds `first` to a port, and answers how it goes when `second` wants the same one. */
-static int meets(struct host *host, const struct binding *first, bool first_reuses, const struct binding *second, bool second_reuses)
+static int meets(struct host *host, const struct binding *first, bool first_reuses, const struct binding *second,
+		 bool second_reuses)
 {
 	struct cm_id *one, *other;
 	unsigned read;

@@ -149,7 +149,6 @@ struct cm_name {
 	int fd; /* -1: given up; the helper frees it */
 	struct list of_cm, ids;
 	uint16_t ps, port;
-	bool reuse;
 	char address[INET6_ADDRSTRLEN + 1]; /* name.c says what it looks like */
 };
 

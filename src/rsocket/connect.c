@@ -300,11 +300,13 @@ void connect_finish(struct rsocket *rs)
 	if (stream->state == STREAM_CONNECTED) {
 		if (rs->linger.l_onoff)
 			patience = rs->linger.l_linger * INT64_C(1000000);
+		int64_t end = now_us() + patience; /* of both waits together */
 		stream->may_read = stream->may_write = false;
 		if (!stream->said_all && wait_until(rs, stream_control_free, patience) == 0)
 			stream_control(rs, CONTROL_DISCONNECT);
 		stream->said_all = true;
-		wait_until(rs, stream_all_sent, patience);
+		patience = end - now_us();
+		wait_until(rs, stream_all_sent, patience > 0 ? patience : 0);
 		stream_end(rs, 0);
 		rdma_disconnect(stream->id);
 	}

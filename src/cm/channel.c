@@ -9,6 +9,7 @@
 #include "cm/engine.h"
 #include "cm/group.h"
 #include "nic/event.h"
+#include "nic/keep_errno.h"
 
 struct cm_channel *channel_make(struct cm *cm)
 {
@@ -119,6 +120,7 @@ static bool take_event(struct cm_channel *channel, struct cm_event *event)
 
 int cm_get_event(struct cm_channel *channel, struct cm_event *event)
 {
+	KEEP_ERRNO;
 	bool taken = false;
 
 	while (!taken) {
@@ -135,6 +137,7 @@ int cm_get_event(struct cm_channel *channel, struct cm_event *event)
 
 int cm_migrate_id(struct cm_id *id, struct cm_channel *to, unsigned *read)
 {
+	KEEP_ERRNO;
 	struct cm *cm = id->cm;
 	struct cm_channel *from = id->channel;
 	uint32_t moved = 0;

@@ -9,6 +9,7 @@
 
 #include "cm/engine.h"
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 #include "nic/nic.h"
 #include "observe/cause.h"
 
@@ -246,6 +247,7 @@ void cm_peer_died(struct nic *nic, uint32_t slot)
 
 int cm_open_channel(struct cm_channel **channel, int *fd)
 {
+	KEEP_ERRNO;
 	const char *why;
 	struct nic *nic = nic_open(&why);
 	int error = 0;
@@ -269,6 +271,7 @@ int cm_open_channel(struct cm_channel **channel, int *fd)
 
 void cm_close_channel(struct cm_channel *channel)
 {
+	KEEP_ERRNO;
 	struct nic *nic = channel->nic;
 	struct cm *cm = channel->cm;
 	bool parked;

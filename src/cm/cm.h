@@ -93,7 +93,8 @@ CM_PUBLIC int cm_query(struct cm_id *id, struct cm_addresses *addresses);
 CM_PUBLIC int cm_listen(struct cm_id *id, int backlog);
 /* param->qp_num and srq are set. ece: NULL, or what is told to the other end. */
 CM_PUBLIC int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const struct ibv_ece *ece);
-/* Of a CONNECT_REQUEST: sends REP (SIDR_REP, with qkey). Of a CONNECT_RESPONSE, param NULL: sends RTU. */
+/* Of a CONNECT_REQUEST: sends REP (SIDR_REP, with qkey). Of a CONNECT_RESPONSE, param NULL: sends RTU. Where it fails and there is
+ * somebody who asked, he is rejected, as the kernel does it: also by a second call before he has confirmed. */
 CM_PUBLIC int cm_accept(struct cm_id *id, const struct rdma_conn_param *param, uint32_t qkey, const struct ibv_ece *ece);
 /* reason: IB's; 28 is "consumer reject", for which rdma_reject() stands. */
 CM_PUBLIC int cm_reject(struct cm_id *id, const void *private_data, uint8_t length, uint8_t reason);

@@ -209,7 +209,7 @@ static int send_to_service(struct cm *cm, uint64_t service_id, const union ibv_g
 		courier_to_self(cm, letter);
 		return 0;
 	}
-	for (unsigned i = 0; i < 3 && error == ECONNREFUSED; i++) {
+	for (unsigned i = 0; i < CM_LISTENERS && error == ECONNREFUSED; i++) {
 		name_of_listener(service_id, gid, i, name);
 		error = send_to(cm, name, letter);
 	}
@@ -227,6 +227,21 @@ static int send_to_slot(struct cm *cm, uint32_t comm_id, const struct letter *le
 	}
 	snprintf(name, sizeof(name), "uroce/%u/cm", slot);
 	return slot ? send_to(cm, name, letter) : ECONNREFUSED;
+}
+
+/* A REJ by which a request is taken back names nothing of its receiver's (specification 12.6.7: a timeout): who was asked knows the
+ * request. It is rare, so all are told. */
+static void send_to_all(struct cm *cm, const struct letter *letter)
+{
+	struct iovec iov = { (void *)letter, sizeof(*letter) };
+	char name[32];
+
+	courier_to_self(cm, letter);
+	for (uint32_t slot = 1; slot < NIC_SLOTS; slot++) {
+		snprintf(name, sizeof(name), "uroce/%u/cm", slot);
+		if (slot != cm->slot)
+			send_letters(cm, name, &iov, 1);
+	}
 }
 
 /* To the process of this host that it is for. 0, or errno. */
@@ -249,7 +264,10 @@ static int send_here(struct cm *cm, const struct letter *letter)
 	case MAD_REJ:
 		if (!mad.remote_id && letter->service_id)
 			return send_to_service(cm, letter->service_id, &letter->to, letter);
-		return send_to_slot(cm, mad.remote_id, letter);
+		if (mad.remote_id || mad.rej.reason != MAD_REJ_TIMEOUT)
+			return send_to_slot(cm, mad.remote_id, letter);
+		send_to_all(cm, letter);
+		return 0;
 	default:
 		return send_to_slot(cm, mad.remote_id, letter);
 	}

@@ -95,7 +95,7 @@ struct cm_id {
 	union cm_address src, dst;
 	union ibv_gid sgid, dgid;
 	enum ibv_mtu mtu;
-	bool reuse, afonly, has_timeout;
+	bool reuse, afonly, has_afonly, has_timeout;
 	uint8_t traffic_class, hop_limit, ack_timeout;
 	struct cm_name *name; /* the port, if it was asked for; else one of our blocks has it */
 	bool has_block_port;
@@ -149,8 +149,7 @@ struct cm_name {
 	int fd; /* -1: given up; the helper frees it */
 	struct list of_cm, ids;
 	uint16_t ps, port;
-	bool reuse;
-	char address[INET6_ADDRSTRLEN];
+	char address[INET6_ADDRSTRLEN + 1]; /* name.c says what it looks like */
 };
 
 struct cm_courier;
@@ -296,9 +295,12 @@ int name_take_any(struct cm_id *id);
 void name_release(struct cm_id *id);
 /* A request keeps the socket that it came by open; until it is released. */
 void name_keep(struct cm_id *request, const struct cm_id *listener);
-/* Whether others may not share the port with a listener. */
-bool name_is_shared(const struct cm_id *id);
-/* The names of who may listen for an address, most particular first: i = 0, 1, 2; and whether it is one of ours. */
+/* Whether another id of ours shares the port: 0, or errno for who wants to listen there. */
+int name_check_alone(const struct cm_id *id);
+/* Before or after the port is bound: whether it is for one family of addresses alone. */
+int name_set_afonly(struct cm_id *id, bool afonly);
+/* The names of who may listen for an address, most particular first: i < CM_LISTENERS; and whether it is one of ours. */
+#define CM_LISTENERS  4
 #define CM_NAME_BYTES 96
 void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name);
 bool name_is_here(const struct cm *cm, uint64_t service_id, const union ibv_gid *gid);

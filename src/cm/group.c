@@ -11,6 +11,7 @@
 
 #include "nic/event.h"
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 #include "nic/nic.h"
 
 #define MULTICAST_QPN 0xffffff
@@ -124,6 +125,7 @@ static int join(struct cm_id *id, const struct sockaddr *address, bool send_only
 
 int cm_join(struct cm_id *id, const struct sockaddr *address, bool send_only, void *context)
 {
+	KEEP_ERRNO;
 	int error;
 
 	if (cm_is_forked(id->cm))
@@ -157,6 +159,7 @@ static void forget_events(struct cm_channel *channel, const struct cm_group *gro
 
 int cm_leave(struct cm_id *id, const struct sockaddr *address, unsigned *read)
 {
+	KEEP_ERRNO;
 	union cm_address asked;
 	int error = address_copy(&asked, address);
 

@@ -7,6 +7,7 @@
 
 #include "cm/engine.h"
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 #include "nic/nic.h"
 #include "nic/transport.h"
 
@@ -149,6 +150,7 @@ int cm_create_id(struct cm_channel *channel, void *context, enum rdma_port_space
 
 void cm_destroy_id(struct cm_id *id, unsigned *read)
 {
+	KEEP_ERRNO;
 	struct cm *cm = id->cm;
 
 	if (cm_is_forked(cm)) {
@@ -196,6 +198,7 @@ static int bind_address(struct cm_id *id, const struct sockaddr *address)
 
 int cm_bind(struct cm_id *id, const struct sockaddr *address)
 {
+	KEEP_ERRNO;
 	int error = EINVAL;
 
 	if (cm_is_forked(id->cm))
@@ -253,6 +256,7 @@ static int resolve(struct cm_id *id, const union cm_address *src, union cm_addre
 
 int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct sockaddr *dst, int timeout_ms)
 {
+	KEEP_ERRNO;
 	union cm_address from = { 0 }, to;
 	int error;
 
@@ -282,6 +286,7 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 
 int cm_resolve_route(struct cm_id *id, int timeout_ms)
 {
+	KEEP_ERRNO;
 	int error;
 
 	(void)timeout_ms;
@@ -322,6 +327,7 @@ int cm_query(struct cm_id *id, struct cm_addresses *addresses)
 
 int cm_listen(struct cm_id *id, int backlog)
 {
+	KEEP_ERRNO;
 	static const struct sockaddr_in any = { .sin_family = AF_INET };
 	int error = 0;
 
@@ -332,8 +338,8 @@ int cm_listen(struct cm_id *id, int backlog)
 		error = bind_address(id, (const struct sockaddr *)&any);
 	if (!error && id->phase != CM_BOUND)
 		return leave(id, EINVAL, CAUSE_CM_STATE);
-	if (!error && name_is_shared(id))
-		error = EADDRINUSE;
+	if (!error)
+		error = name_check_alone(id);
 	if (error)
 		return leave(id, error, CAUSE_CM_PORT_USED);
 	id->backlog = backlog > 0 && backlog < MAX_BACKLOG ? backlog : MAX_BACKLOG;
@@ -345,6 +351,7 @@ int cm_listen(struct cm_id *id, int backlog)
 
 int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const struct ibv_ece *ece)
 {
+	KEEP_ERRNO;
 	int error;
 
 	if (cm_is_forked(id->cm))
@@ -361,20 +368,26 @@ int cm_connect(struct cm_id *id, const struct rdma_conn_param *param, const stru
 
 int cm_accept(struct cm_id *id, const struct rdma_conn_param *param, uint32_t qkey, const struct ibv_ece *ece)
 {
-	int error = EINVAL;
+	KEEP_ERRNO;
 	bool asked;
+	int error;
 
 	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
 	asked = id->state == CONN_REQ_RECEIVED || id->state == CONN_SIDR_RECEIVED;
-	if (id->phase == CM_CONNECTING)
-		error = param ? conn_reply(id, param, qkey, ece) : conn_ready(id);
+	if (id->phase != CM_CONNECTING)
+		return leave(id, EINVAL, CAUSE_CM_STATE);
+	error = param ? conn_reply(id, param, qkey, ece) : conn_ready(id);
+	/* As the kernel: the other end is not left waiting. It does not matter whether there is one that waits. */
+	if (error)
+		conn_reject(id, NULL, 0, MAD_REJ_CONSUMER);
 	return leave(id, error, asked ? CAUSE_CM_PRIVATE_DATA : CAUSE_CM_STATE);
 }
 
 int cm_reject(struct cm_id *id, const void *private_data, uint8_t length, uint8_t reason)
 {
+	KEEP_ERRNO;
 	int error = EINVAL;
 
 	if (cm_is_forked(id->cm))
@@ -387,6 +400,7 @@ int cm_reject(struct cm_id *id, const void *private_data, uint8_t length, uint8_
 
 int cm_disconnect(struct cm_id *id)
 {
+	KEEP_ERRNO;
 	if (cm_is_forked(id->cm))
 		return ENODEV;
 	enter(id);
@@ -399,6 +413,7 @@ int cm_disconnect(struct cm_id *id)
 
 int cm_notify(struct cm_id *id, enum ibv_event_type event)
 {
+	KEEP_ERRNO;
 	int error = EINVAL;
 
 	if (cm_is_forked(id->cm))
@@ -536,10 +551,9 @@ static int set_own_option(struct cm_id *id, int name, const void *value, size_t 
 		id->reuse = number;
 		return 0;
 	case RDMA_OPTION_ID_AFONLY:
-		if (!get_int(value, length, &number) || id->phase != CM_IDLE)
+		if (!get_int(value, length, &number) || (id->phase != CM_IDLE && id->phase != CM_BOUND))
 			return EINVAL;
-		id->afonly = number;
-		return 0;
+		return name_set_afonly(id, number);
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
 		if (length != 1 || id->type == IBV_QPT_UD || id->type == IBV_QPT_UC)
 			return EINVAL;
@@ -553,6 +567,7 @@ static int set_own_option(struct cm_id *id, int name, const void *value, size_t 
 
 int cm_set_option(struct cm_id *id, int level, int name, const void *value, size_t length)
 {
+	KEEP_ERRNO;
 	int error;
 
 	if (cm_is_forked(id->cm))

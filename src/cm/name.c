@@ -83,30 +83,41 @@ static void write_name(uint16_t ps, uint16_t port, const char *address, char *na
 	snprintf(name, CM_NAME_BYTES, "uroce/cm/%x/%u/%s", ps, port, address);
 }
 
+/*
+ * An address as names have it: its text, or "any", "any4", "any6" for who listens for both families or one. What is not for its own
+ * family alone (RDMA_OPTION_ID_AFONLY) has a "+" behind it, also where it is one address: the rules of Linux's rdma_cm ask for that.
+ */
+#define OPEN	      "+"
+#define ADDRESS_BYTES sizeof(((struct cm_name *)0)->address)
+
 static void write_address(const struct cm_id *id, char *text)
 {
 	const union ibv_gid gid = address_gid(&id->src);
 
-	if (!address_is_any(&id->src))
-		gid_text(&gid, text);
-	else if (!id->afonly)
-		strcpy(text, "any");
-	else
-		strcpy(text, id->src.any.sa_family == AF_INET ? "any4" : "any6");
+	if (address_is_any(&id->src)) {
+		strcpy(text, !id->afonly ? "any" : id->src.any.sa_family == AF_INET ? "any4" : "any6");
+		return;
+	}
+	gid_text(&gid, text);
+	if (!id->afonly)
+		strcat(text, OPEN);
 }
 
-/* Who listens for an address, most particular first: i = 0, 1, 2. */
+/* Who listens for an address, most particular first: i < CM_LISTENERS. */
 static void write_listener(const union ibv_gid *gid, unsigned i, char *address)
 {
-	if (i == 0)
-		gid_text(gid, address);
-	else
-		strcpy(address, i == 2 ? "any" : gid_is_ipv4(gid) ? "any4" : "any6");
+	if (i >= 2) {
+		strcpy(address, i == 3 ? "any" : gid_is_ipv4(gid) ? "any4" : "any6");
+		return;
+	}
+	gid_text(gid, address);
+	if (i == 1)
+		strcat(address, OPEN);
 }
 
 void name_of_listener(uint64_t service_id, const union ibv_gid *gid, unsigned i, char *name)
 {
-	char address[INET6_ADDRSTRLEN];
+	char address[ADDRESS_BYTES];
 
 	write_listener(gid, i, address);
 	write_name((uint16_t)(service_id >> 16), (uint16_t)service_id, address, name);
@@ -119,8 +130,8 @@ bool name_is_here(const struct cm *cm, uint64_t service_id, const union ibv_gid 
 
 		if (MAD_SERVICE_ID(name->ps, name->port) != service_id)
 			continue;
-		for (unsigned i = 0; i < 3; i++) {
-			char address[INET6_ADDRSTRLEN];
+		for (unsigned i = 0; i < CM_LISTENERS; i++) {
+			char address[ADDRESS_BYTES];
 
 			write_listener(gid, i, address);
 			if (!strcmp(address, name->address))
@@ -140,14 +151,22 @@ static bool is_v6(const char *address)
 	return !strcmp(address, "any6") || strchr(address, ':');
 }
 
-/* Whether two addresses of one port are in each other's way, and with which error. */
+/* For the other family too, as far as conflicts go. */
+static bool is_open(const char *address)
+{
+	return !strcmp(address, "any") || strchr(address, OPEN[0]);
+}
+
+/* Whether two addresses of one port are in each other's way, and with which error: as Linux's rdma_cm has it. */
 static int conflict(const char *a, const char *b)
 {
-	bool both = !strcmp(a, "any") || !strcmp(b, "any");
+	size_t length = strcspn(a, OPEN);
 
-	if (!is_any(a) && !is_any(b))
-		return strcmp(a, b) ? 0 : EADDRINUSE;
-	return both || is_v6(a) == is_v6(b) ? EADDRNOTAVAIL : 0;
+	if (!is_open(a) && !is_open(b) && is_v6(a) != is_v6(b))
+		return 0;
+	if (is_any(a) || is_any(b))
+		return EADDRNOTAVAIL;
+	return length == strcspn(b, OPEN) && !strncmp(a, b, length) ? EADDRINUSE : 0;
 }
 
 /* Against the process's own. reuse: those that share are let be. */
@@ -180,18 +199,30 @@ static bool is_own(const struct cm_id *id, uint16_t port, const char *address)
 	return false;
 }
 
-/* Whether another process has the port with this address. */
-static bool is_others(const struct cm_id *id, int fd, uint16_t port, const char *address)
+/* The conflict of an address with another one, if another process has the port with that. */
+static int check_other(const struct cm_id *id, int fd, uint16_t port, const char *address, const char *other)
 {
+	int error = conflict(address, other);
 	char name[CM_NAME_BYTES];
 	struct sockaddr_un to;
 	socklen_t bytes;
 
-	if (is_own(id, port, address))
-		return false;
-	write_name(id->ps, port, address, name);
+	if (!error || !strcmp(address, other) || is_own(id, port, other))
+		return 0;
+	write_name(id->ps, port, other, name);
 	bytes = abstract_name(&to, "%s", name);
-	return !connect(fd, (struct sockaddr *)&to, bytes);
+	return connect(fd, (struct sockaddr *)&to, bytes) ? 0 : error;
+}
+
+static int check_other_gid(const struct cm_id *id, int fd, uint16_t port, const char *address, const union ibv_gid *gid)
+{
+	char text[ADDRESS_BYTES];
+	int error;
+
+	gid_text(gid, text);
+	error = check_other(id, fd, port, address, text);
+	strcat(text, OPEN);
+	return error ? error : check_other(id, fd, port, address, text);
 }
 
 /* Against other processes, whose names are asked for one by one: an address of ours by those that stand for all, and the other way
@@ -199,25 +230,21 @@ static bool is_others(const struct cm_id *id, int fd, uint16_t port, const char 
 static int check_others(const struct cm_id *id, uint16_t port, const char *address)
 {
 	static const char *const all[] = { "any", "any4", "any6" };
+	const union ibv_gid gid = address_gid(&id->src);
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), error = 0;
 	struct gid_table *table = NULL;
 
 	if (fd < 0)
 		return errno;
-	for (unsigned i = 0; i < 3 && !error; i++) {
-		if (strcmp(all[i], address) && conflict(all[i], address) && is_others(id, fd, port, all[i]))
-			error = EADDRNOTAVAIL;
-	}
-	if (!error && is_any(address))
+	for (unsigned i = 0; i < 3 && !error; i++)
+		error = check_other(id, fd, port, address, all[i]);
+	if (!error && !is_any(address))
+		error = check_other_gid(id, fd, port, address, &gid);
+	else if (!error)
 		table = malloc(sizeof(*table));
 	if (table && !gid_table_read(table, NULL)) {
-		for (uint32_t i = 0; i < table->count && !error; i++) {
-			char text[INET6_ADDRSTRLEN];
-
-			gid_text(&table->gids[i], text);
-			if (conflict(text, address) && is_others(id, fd, port, text))
-				error = EADDRNOTAVAIL;
-		}
+		for (uint32_t i = 0; i < table->count && !error; i++)
+			error = check_other_gid(id, fd, port, address, &table->gids[i]);
 	}
 	free(table);
 	close(fd);
@@ -287,13 +314,13 @@ found:
 	return 0;
 }
 
-static int bind_one(struct cm_id *id, uint16_t port)
+static int bind_one(struct cm_id *id, uint16_t port, bool reuse)
 {
-	char address[INET6_ADDRSTRLEN];
+	char address[ADDRESS_BYTES];
 	int error;
 
 	write_address(id, address);
-	error = check_own(id, port, address, id->reuse);
+	error = check_own(id, port, address, reuse);
 	if (!error)
 		error = join(id, port, address);
 	if (error)
@@ -307,28 +334,65 @@ static int bind_one(struct cm_id *id, uint16_t port)
 	return error;
 }
 
+/* Where the program has not said it: who listens for all of IPv4 does so for IPv4 alone, of IPv6 the system's setting says it. */
+static bool is_for_one_family(const struct cm_id *id)
+{
+	unsigned only = 0, unused;
+
+	if (id->src.any.sa_family == AF_INET)
+		return true;
+	read_numbers("/proc/sys/net/ipv6/bindv6only", &only, &unused);
+	return only;
+}
+
 int name_bind(struct cm_id *id, uint16_t port)
 {
 	unsigned first, last;
 	int error = EADDRNOTAVAIL;
 
+	if (!id->has_afonly)
+		id->afonly = is_for_one_family(id);
 	if (port) {
 		if (!may_bind(port))
 			return EACCES;
-		return bind_one(id, port);
+		return bind_one(id, port, id->reuse);
 	}
+	/* One that is chosen is nobody else's. */
 	chosen_range(&first, &last);
 	for (int i = 0; i < TRIES; i++) {
-		error = bind_one(id, (uint16_t)(first + random_number() % (last - first + 1)));
+		error = bind_one(id, (uint16_t)(first + random_number() % (last - first + 1)), false);
 		if (error != EADDRINUSE && error != EADDRNOTAVAIL)
 			break;
 	}
 	return error;
 }
 
-bool name_is_shared(const struct cm_id *id)
+int name_check_alone(const struct cm_id *id)
 {
-	return id->name && check_own(id, id->name->port, id->name->address, false);
+	return id->name ? check_own(id, id->name->port, id->name->address, false) : 0;
+}
+
+int name_set_afonly(struct cm_id *id, bool afonly)
+{
+	struct cm_name *old = id->name;
+	char address[ADDRESS_BYTES];
+	bool before = id->afonly;
+	int error = 0;
+
+	id->afonly = afonly;
+	id->has_afonly = true;
+	if (!old || before == afonly)
+		return 0;
+	write_address(id, address);
+	list_del(&id->of_name);
+	error = join(id, old->port, address);
+	if (error) {
+		id->afonly = before;
+		list_add_tail(&old->ids, &id->of_name);
+	} else if (list_empty(&old->ids)) {
+		name_end(old);
+	}
+	return error;
 }
 
 static struct block *block_claim(struct cm *cm, uint16_t ps)

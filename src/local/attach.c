@@ -21,6 +21,7 @@
 #include "nic/abstract_name.h"
 #include "nic/crash.h"
 #include "nic/helper.h"
+#include "nic/keep_errno.h"
 #include "nic/life.h"
 #include "nic/segment.h"
 #include "nic/share.h"
@@ -398,6 +399,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 
 struct peer *attach_get(struct nic *nic, uint32_t slot, uint64_t wait, enum cause_code *why)
 {
+	KEEP_ERRNO;
 	struct attach *attach = nic->attach;
 	uint64_t deadline = nic_now() + wait;
 	struct timespec until = { .tv_sec = (time_t)(deadline / 1000000000u),

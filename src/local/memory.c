@@ -12,6 +12,7 @@
 #include "local/copy.h"
 #include "local/dma.h"
 #include "nic/crash.h"
+#include "nic/keep_errno.h"
 #include "nic/life.h"
 #include "nic/vma.h"
 
@@ -157,6 +158,7 @@ static enum copy_result copy_by_cma(struct peer *peer, enum copy_direction direc
 				    const struct iovec *remote, uint32_t remote_count,
 				    uint64_t length)
 {
+	KEEP_ERRNO;
 	ssize_t n;
 
 	if (!atomic_load_explicit(&peer->cma, memory_order_relaxed))

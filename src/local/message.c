@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Messages between helpers. See message.h. */
 #include "local/message.h"
+#include "nic/keep_errno.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 
 int message_send(int fd, const struct message *message, const int *fds, int count)
 {
+	KEEP_ERRNO;
 	union {
 		char bytes[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
 		struct cmsghdr align;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 
 /* Of what the messages say, only that they came is of interest: lost ones do no harm. */
 static void ready(struct nic *nic, struct helper_source *source)
@@ -66,6 +67,7 @@ void addresses_stop(struct nic *nic)
 
 void addresses_watch(struct nic *nic, struct address_watcher *watcher)
 {
+	KEEP_ERRNO;
 	pthread_mutex_lock(&nic->addresses->lock);
 	list_add_tail(&nic->addresses->watchers, &watcher->of_addresses);
 	watcher->changed(watcher); /* between its last look and now */

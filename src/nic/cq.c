@@ -11,6 +11,7 @@
 
 #include "nic/attention.h"
 #include "nic/crash.h"
+#include "nic/keep_errno.h"
 #include "nic/qp.h"
 #include "nic/requester.h"
 #include "nic/spin.h"
@@ -183,6 +184,7 @@ static uint64_t ring_create(struct nic *nic, uint32_t cqe, uint32_t *capacity)
 
 int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, struct nic_cq *cq)
 {
+	KEEP_ERRNO;
 	int64_t index = table_alloc(&nic->cqs, NULL, NIC_MAX_CQ);
 
 	if (index < 0)
@@ -229,6 +231,7 @@ static void free_ring(struct nic_cq *cq, struct seg_cq_ring *ring, bool visited)
 
 int nic_cq_destroy(struct nic_cq *cq)
 {
+	KEEP_ERRNO;
 	if (atomic_load(&cq->users))
 		return EBUSY;
 	if (!nic_is_orphan(cq->nic)) {
@@ -615,6 +618,7 @@ static uint64_t seal(struct seg_cq_ring *ring)
 
 int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 {
+	KEEP_ERRNO;
 	uint32_t queued = 0, capacity;
 	struct found oldest;
 	int error = 0;

@@ -4,6 +4,7 @@
  * addresses. Both are under one lock, which a child of fork() finds free.
  */
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -310,6 +311,7 @@ void gid_table_update(struct gid_table *table, const char *const *interfaces)
 
 int gid_table_read(struct gid_table *table, const char *const *interfaces)
 {
+	KEEP_ERRNO;
 	unsigned count;
 	struct candidate *candidates = read_in_order(interfaces, &count);
 

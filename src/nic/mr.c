@@ -2,6 +2,7 @@
 /*
  * Memory regions. The protocol of deregistration is docs/protocols.md, "Memory region".
  */
+#include "nic/keep_errno.h"
 #include "nic/mr.h"
 
 #include <errno.h>
@@ -105,6 +106,7 @@ static void publish(struct nic_mr *mr, bool new_keys, const struct share_run *ru
 int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length, uint64_t iova,
 		    uint32_t access, struct nic_mr *mr)
 {
+	KEEP_ERRNO;
 	*mr = (struct nic_mr){
 		.nic = nic, .pd = pd, .access = access, .addr = addr, .length = length, .iova = iova
 	};
@@ -184,6 +186,7 @@ static int revoke(struct nic_mr *mr)
 int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length,
 		      uint32_t access)
 {
+	KEEP_ERRNO;
 	if (nic_is_orphan(mr->nic))
 		return EIO;
 
@@ -223,6 +226,7 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 
 int nic_mr_deregister(struct nic_mr *mr)
 {
+	KEEP_ERRNO;
 	if (nic_is_orphan(mr->nic))
 		return 0;
 

@@ -3,6 +3,7 @@
  * The process's NIC: made for the first context, given up with the last, orphaned in a forked
  * child.
  */
+#include "nic/keep_errno.h"
 #include "nic/nic.h"
 
 #include <errno.h>
@@ -236,7 +237,7 @@ no_tables:
 struct nic *nic_open(const char **why)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	int error = 0;
+	int before = errno, error = 0;
 
 	pthread_once(&once, install_fork_handlers);
 	nic_lock_start();
@@ -248,8 +249,7 @@ struct nic *nic_open(const char **why)
 	if (nic)
 		nic->users++;
 	pthread_mutex_unlock(&the_lock);
-	if (!nic)
-		errno = error;
+	errno = nic ? before : error;
 	return nic;
 }
 
@@ -276,6 +276,7 @@ end:
 
 void nic_close(struct nic *nic)
 {
+	KEEP_ERRNO;
 	pthread_mutex_lock(&the_lock);
 	if (--nic->users || nic_is_orphan(nic)) {
 		pthread_mutex_unlock(&the_lock);

@@ -3,6 +3,7 @@
  * Queue pairs: creation, destruction, the states as initiators see them, flushing. The transitions
  * and their attributes are nic/qp_modify.c, posting is nic/qp_post.c, execution nic/requester.c.
  */
+#include "nic/keep_errno.h"
 #include "nic/qp.h"
 
 #include <errno.h>
@@ -82,6 +83,7 @@ static uint32_t swqe_stride(const struct ibv_qp_cap *cap)
 
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp *qp)
 {
+	KEEP_ERRNO;
 	int64_t index;
 	int error;
 
@@ -236,6 +238,7 @@ static void fold_counters(struct nic_qp *qp)
 
 void nic_qp_destroy(struct nic_qp *qp)
 {
+	KEEP_ERRNO;
 	struct nic *nic = qp->nic;
 	uint32_t taker = taker_for(qp);
 	bool visited = false;

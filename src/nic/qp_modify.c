@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "nic/attention.h"
+#include "nic/keep_errno.h"
 #include "nic/limits.h"
 #include "nic/qp.h"
 #include "nic/qp_internal.h"
@@ -263,6 +264,7 @@ static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 
 int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
+	KEEP_ERRNO;
 	if (nic_is_orphan(qp->nic))
 		return EIO;
 	if (atomic_load(&qp->shared->state) & NIC_QP_RESP_ERROR)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared receive queues. */
+#include "nic/keep_errno.h"
 #include "nic/srq.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		   struct nic_srq *srq)
 {
+	KEEP_ERRNO;
 	int64_t index = table_alloc(&nic->srqs, NULL, NIC_MAX_SRQ);
 
 	if (index < 0)
@@ -36,6 +38,7 @@ int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_s
 
 int nic_srq_destroy(struct nic_srq *srq)
 {
+	KEEP_ERRNO;
 	struct nic *nic = srq->nic;
 	bool visited = false;
 

@@ -4,11 +4,15 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+bool runtime_parse(const char *setting)
+{
+	return !setting || !*setting || *setting == '/';
+}
 
 const char *runtime_directory(void)
 {
@@ -16,7 +20,7 @@ const char *runtime_directory(void)
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	const char *setting = getenv("UROCE_RUNTIME_DIR");
 
-	if (setting && *setting == '/')
+	if (setting && *setting && runtime_parse(setting))
 		return setting;
 	pthread_mutex_lock(&lock);
 	if (!*path)

@@ -136,7 +136,7 @@ PUBLIC int rdma_getaddrinfo(const char *node, const char *service, const struct 
 {
 	static const struct rdma_addrinfo no_hints;
 	struct rdma_addrinfo *list = NULL;
-	int error;
+	int before = errno, error;
 
 	if (!res || (!node && !service && !hints))
 		return answer(EINVAL);
@@ -145,11 +145,13 @@ PUBLIC int rdma_getaddrinfo(const char *node, const char *service, const struct 
 	error = check_hints(hints);
 	if (!error)
 		error = node || service ? look_up(node, service, hints, &list) : take_hints(hints, &list);
-	if (error)
+	if (error) {
 		rdma_freeaddrinfo(list);
-	else
-		*res = list;
-	return error;
+		return error;
+	}
+	errno = before; /* whatever files were looked for */
+	*res = list;
+	return 0;
 }
 
 PUBLIC void rdma_freeaddrinfo(struct rdma_addrinfo *res)

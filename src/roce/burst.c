@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Packets on their way out. See burst.h. */
+#include "nic/keep_errno.h"
 #include "roce/burst.h"
 
 #include <errno.h>
@@ -181,6 +182,7 @@ static void count_sent(const struct burst *burst)
 
 int burst_flush(struct burst *burst)
 {
+	KEEP_ERRNO;
 	struct mmsghdr messages[BURST_RUNS];
 	struct iovec iov[BURST_RUNS];
 	union control control[BURST_RUNS];

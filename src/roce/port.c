@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The UDP sockets of an address. See port.h. */
+#include "nic/keep_errno.h"
 #include "roce/port.h"
 
 #include <errno.h>
@@ -396,6 +397,7 @@ static bool prepare(struct port *port)
 
 unsigned port_receive(struct port *port, struct nic *nic, void (*arrived)(void *arg, const struct arrival *arrival), void *arg)
 {
+	KEEP_ERRNO;
 	unsigned total = 0;
 
 	if (pthread_mutex_trylock(&port->receiving))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Who gets what arrives. See steering.h. */
+#include "nic/keep_errno.h"
 #include "roce/steering.h"
 
 #include <errno.h>
@@ -336,6 +337,7 @@ bool strays_add(struct strays_batch *batch, uint32_t slot, const struct arrival 
 
 bool strays_hand_over(struct strays_batch *batch, struct strays *ours)
 {
+	KEEP_ERRNO;
 	struct iovec iov = { batch->bytes, batch->used };
 	struct sockaddr_un address;
 	struct msghdr message = {

@@ -287,6 +287,7 @@ static ssize_t receive(int socket, const struct iovec *iov, int count, int flags
 		       int *out_flags)
 {
 	struct rsocket *rs = table_get(socket);
+	int before = errno;
 	ssize_t got;
 
 	if (!rs)
@@ -301,12 +302,15 @@ static ssize_t receive(int socket, const struct iovec *iov, int count, int flags
 		pthread_mutex_unlock(&rs->lock);
 	}
 	table_put(rs);
+	if (got >= 0)
+		errno = before;
 	return got;
 }
 
 static ssize_t transmit(int socket, const struct iovec *iov, int count, int flags, const struct sockaddr *address, socklen_t length)
 {
 	struct rsocket *rs = table_get(socket);
+	int before = errno;
 	ssize_t sent;
 
 	if (!rs)
@@ -319,6 +323,8 @@ static ssize_t transmit(int socket, const struct iovec *iov, int count, int flag
 		pthread_mutex_unlock(&rs->lock);
 	}
 	table_put(rs);
+	if (sent >= 0)
+		errno = before;
 	return sent;
 }
 

@@ -12,6 +12,7 @@
 
 #include "rsocket.h"
 #include "service.h"
+#include "nic/keep_errno.h"
 
 enum {
 	RESOLVE_MS = 5000,
@@ -36,6 +37,7 @@ int connect_open_channel(struct rsocket *rs)
 
 int connect_open(struct rsocket *rs)
 {
+	KEEP_ERRNO;
 	struct stream *stream = &rs->stream;
 
 	if (!stream->channel) {
@@ -58,6 +60,7 @@ static void set_options(struct rsocket *rs)
 
 int connect_bind(struct rsocket *rs, const struct sockaddr *address)
 {
+	KEEP_ERRNO;
 	struct stream *stream = &rs->stream;
 
 	if (stream->state != STREAM_NEW || stream->bound)
@@ -97,6 +100,7 @@ static void failed(struct rsocket *rs, int error)
 
 int connect_begin(struct rsocket *rs, const struct sockaddr *address)
 {
+	KEEP_ERRNO;
 	struct stream *stream = &rs->stream;
 	int error = 0;
 
@@ -257,6 +261,7 @@ void connect_events(struct rsocket *rs)
 
 int connect_shutdown(struct rsocket *rs, int how)
 {
+	KEEP_ERRNO;
 	struct stream *stream = &rs->stream;
 
 	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
@@ -288,17 +293,20 @@ void connect_keepalive(struct rsocket *rs)
 
 void connect_finish(struct rsocket *rs)
 {
+	KEEP_ERRNO;
 	struct stream *stream = &rs->stream;
 	int64_t patience = FINISH_US;
 
 	if (stream->state == STREAM_CONNECTED) {
 		if (rs->linger.l_onoff)
 			patience = rs->linger.l_linger * INT64_C(1000000);
+		int64_t end = now_us() + patience; /* of both waits together */
 		stream->may_read = stream->may_write = false;
 		if (!stream->said_all && wait_until(rs, stream_control_free, patience) == 0)
 			stream_control(rs, CONTROL_DISCONNECT);
 		stream->said_all = true;
-		wait_until(rs, stream_all_sent, patience);
+		patience = end - now_us();
+		wait_until(rs, stream_all_sent, patience > 0 ? patience : 0);
 		stream_end(rs, 0);
 		rdma_disconnect(stream->id);
 	}

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "rsocket.h"
+#include "nic/keep_errno.h"
 
 enum {
 	GRH_BYTES = 40,
@@ -519,6 +520,7 @@ static int send_ud(const struct peer *peer, const struct iovec *iov, int count)
 
 int datagram_open(struct rsocket *rs)
 {
+	KEEP_ERRNO;
 	struct datagram *datagram = &rs->datagram;
 	struct epoll_event event = { .events = EPOLLIN };
 
@@ -559,6 +561,7 @@ void datagram_close(struct rsocket *rs)
 
 int datagram_connect(struct rsocket *rs, const struct sockaddr *address, socklen_t length)
 {
+	KEEP_ERRNO;
 	union address peer = { 0 };
 
 	if (length >= sizeof(address->sa_family) && address->sa_family == AF_UNSPEC) {
@@ -576,6 +579,7 @@ int datagram_connect(struct rsocket *rs, const struct sockaddr *address, socklen
 
 int datagram_shutdown(struct rsocket *rs, int how)
 {
+	KEEP_ERRNO;
 	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
 		return EINVAL;
 	if (!rs->datagram.peer)

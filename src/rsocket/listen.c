@@ -11,6 +11,7 @@
 
 #include "rsocket.h"
 #include "service.h"
+#include "nic/keep_errno.h"
 
 bool listen_ready(const struct rsocket *rs)
 {
@@ -130,6 +131,7 @@ static void on_request(struct rsocket *listener)
 
 int listen_begin(struct rsocket *rs, int backlog)
 {
+	KEEP_ERRNO;
 	struct stream *stream = &rs->stream;
 	union address any = { .any.sa_family = rs->domain };
 
@@ -161,6 +163,7 @@ int listen_begin(struct rsocket *rs, int backlog)
 
 int listen_accept(struct rsocket *rs, struct rsocket **out)
 {
+	KEEP_ERRNO;
 	struct stream *stream = &rs->stream;
 	eventfd_t count;
 
@@ -192,6 +195,7 @@ int listen_accept(struct rsocket *rs, struct rsocket **out)
 
 void listen_end(struct rsocket *rs)
 {
+	KEEP_ERRNO;
 	struct stream *stream = &rs->stream;
 
 	service_lock();

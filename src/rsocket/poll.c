@@ -166,14 +166,14 @@ static int poll_set(struct set *set, int timeout)
 PUBLIC int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
 	struct set set;
-	int error = set_up(&set, fds, nfds);
+	int before = errno, error = set_up(&set, fds, nfds);
 
 	if (error)
 		return fail(error);
 	int ready = set.any ? poll_set(&set, timeout) : poll(fds, nfds, timeout);
 	error = errno;
 	tear_down(&set);
-	errno = error;
+	errno = ready < 0 ? error : before;
 	return ready;
 }
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "rsocket.h"
+#include "nic/keep_errno.h"
 
 void progress_quick(struct rsocket *rs)
 {
@@ -14,6 +15,7 @@ void progress_quick(struct rsocket *rs)
 
 void progress_all(struct rsocket *rs)
 {
+	KEEP_ERRNO;
 	if (!is_stream(rs)) {
 		datagram_progress(rs);
 		return;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rsocket.h"
+#include "nic/keep_errno.h"
 
 struct slot {
 	struct rsocket *rs;
@@ -154,6 +155,7 @@ int table_close_inherited(int fd)
 
 void table_put(struct rsocket *rs)
 {
+	KEEP_ERRNO;
 	if (atomic_fetch_sub(&rs->references, 1) > 1)
 		return;
 	if (is_stream(rs))

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "rsocket.h"
+#include "nic/keep_errno.h"
 
 /* How long to look for completions before sleeping: an answer from the same host is here sooner than a thread is awake. */
 enum { SPIN_US = 10 };
@@ -119,6 +120,7 @@ static int timeout_ms(int64_t end)
 
 int wait_until(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_t patience)
 {
+	KEEP_ERRNO;
 	progress_quick(rs);
 	if (ready(rs))
 		return 0;

@@ -19,6 +19,7 @@
 #include "nic/timing.h"
 #include "nic/transport.h"
 #include "observe/report.h"
+#include "observe/runtime.h"
 #include "roce/port.h"
 #include "tools/tools.h"
 
@@ -168,6 +169,17 @@ static bool port_is_wrong(struct settings_fault *fault)
 	return true;
 }
 
+static bool runtime_is_wrong(struct settings_fault *fault)
+{
+	const char *runtime = getenv("UROCE_RUNTIME_DIR");
+
+	if (runtime_parse(runtime))
+		return false;
+	snprintf(fault->what, sizeof(fault->what), "UROCE_RUNTIME_DIR: '%.80s' is not an absolute path", runtime);
+	snprintf(fault->remedy, sizeof(fault->remedy), "it is a directory of this user, mode 0700, and begins with '/'");
+	return true;
+}
+
 static bool explain_is_wrong(struct settings_fault *fault)
 {
 	const char *explain = getenv("UROCE_EXPLAIN");
@@ -198,9 +210,8 @@ static bool devices_are_wrong(struct settings_fault *fault)
 
 bool settings_are_wrong(struct settings_fault *fault)
 {
-	return profile_is_wrong(fault) || timing_is_wrong(fault) || memory_is_wrong(fault) ||
-	       transport_is_wrong(fault) || port_is_wrong(fault) || explain_is_wrong(fault) ||
-	       devices_are_wrong(fault);
+	return profile_is_wrong(fault) || timing_is_wrong(fault) || memory_is_wrong(fault) || transport_is_wrong(fault) ||
+	       port_is_wrong(fault) || runtime_is_wrong(fault) || explain_is_wrong(fault) || devices_are_wrong(fault);
 }
 
 /* By the names that a GID table is made from: with addresses these may be others than the kernel's. */

@@ -130,6 +130,7 @@ static int make_devices(void)
 {
 	const char *timing = getenv("UROCE_TIMING"), *memory = getenv("UROCE_MEMORY");
 	const char *transport = getenv("UROCE_TRANSPORT"), *port = getenv("UROCE_PORT");
+	const char *runtime = getenv("UROCE_RUNTIME_DIR");
 	/* It can name a file: not to be believed in a program that has gained privileges. */
 	const char *explain = secure_getenv("UROCE_EXPLAIN");
 	enum report_way report;
@@ -159,6 +160,10 @@ static int make_devices(void)
 	}
 	if (!port_number(port, &number)) {
 		verbs_log_error("UROCE_PORT: '%s' is not understood", port);
+		return EINVAL;
+	}
+	if (!runtime_parse(runtime)) {
+		verbs_log_error("UROCE_RUNTIME_DIR: '%s' is not an absolute path", runtime);
 		return EINVAL;
 	}
 	if (!report_parse(explain, &report)) {

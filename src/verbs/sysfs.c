@@ -15,6 +15,7 @@
  * There are no counters (hw_counters): files that many processes share are the same until they are written, and these change all the
  * time, in each process its own. `uroce stat` shows them.
  */
+#include "nic/keep_errno.h"
 #include "verbs/verbs.h"
 
 #include <dirent.h>
@@ -216,12 +217,17 @@ static bool replace_link(int root, const char *path, const char *content, char o
 
 void sysfs_render(const struct verbs_device *device)
 {
+	KEEP_ERRNO;
 	uint64_t value = 0xcbf29ce484222325;
 	char target[96], link[PATH_MAX], content[PATH_MAX], old[PATH_MAX], ignored[PATH_MAX];
 	int root = runtime_open();
 
-	if (root < 0)
+	if (root < 0) {
+		verbs_log_error("%s: the devices' files cannot be written there; UROCE_RUNTIME_DIR is to be a directory of this "
+				"user, mode 0700",
+				runtime_directory());
 		return;
+	}
 	describe(device, hash_file, &value);
 	snprintf(target, sizeof(target), "%s-%016llx", device->dev.name, (unsigned long long)value);
 	if (write_device(root, device, target)) {

@@ -88,6 +88,13 @@ static void unknown_timing_leaves_no_device(void **state)
 		with("UROCE_TIMING", wrong[i], no_device);
 }
 
+/* One that is not there or others' is another matter: the device does without. */
+static void relative_directory_leaves_no_device(void **state)
+{
+	(void)state;
+	with("UROCE_RUNTIME_DIR", "somewhere", no_device);
+}
+
 static void wrong_names_leave_no_device(void **state)
 {
 	static const char *const wrong[] = { "a,a", ":lo", "a:",   "a:lo+", "a b",
@@ -263,6 +270,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(unknown_profile_leaves_no_device),
 		cmocka_unit_test(unknown_timing_leaves_no_device),
+		cmocka_unit_test(relative_directory_leaves_no_device),
 		cmocka_unit_test(wrong_names_leave_no_device),
 		cmocka_unit_test(devices_are_bound_to_their_interfaces),
 		cmocka_unit_test(device_without_an_address_has_its_port_down),

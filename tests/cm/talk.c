@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,8 +150,9 @@ static void agree(struct side *side, struct cm_id *id, uint32_t qpn)
 					 .qp_num = qpn };
 
 	CHECK(!cm_accept(id, &param, 0, NULL));
-	CHECK(cm_accept(id, &param, 0, NULL) == EINVAL);
 	CHECK(expect(side, RDMA_CM_EVENT_ESTABLISHED, 0).id == id);
+	/* Now that it is connected this changes nothing. */
+	CHECK(cm_accept(id, &param, 0, NULL) == EINVAL);
 }
 
 /* Scenes: what the one and what the other does. */
@@ -359,6 +361,23 @@ static void crowd_server(struct side *side)
 	}
 }
 
+/* Who asked does not wait for the answer: who was asked is told. */
+static void taken_back_client(struct side *side)
+{
+	struct cm_id *id = ask(side, "rc", 17);
+
+	usleep(5 * SOON); /* until the program has read that it is asked: before, it is never told */
+	destroy(id);
+}
+
+static void taken_back_server(struct side *side)
+{
+	struct cm_id *id = asked(side);
+
+	CHECK(expect(side, RDMA_CM_EVENT_REJECTED, 4).id == id);
+	destroy(id);
+}
+
 /* The one ends without a word. */
 static void exit_client(struct side *side)
 {
@@ -413,6 +432,87 @@ static void gone_server(struct side *side)
 	asked(side);
 	raise(SIGKILL);
 }
+
+/*
+ * One of the two stands still for longer than the other's patience with an answer: what is said meanwhile is said again, and when it
+ * goes on everything has happened once.
+ */
+static void stand_still(void)
+{
+	char command[64], *const arguments[] = { "sh", "-c", command, NULL };
+	int status;
+	pid_t pid;
+
+	snprintf(command, sizeof(command), "sleep 1.7; kill -CONT %d", (int)getpid());
+	CHECK(!posix_spawnp(&pid, "sh", NULL, NULL, arguments, environ));
+	raise(SIGSTOP);
+	CHECK(waitpid(pid, &status, 0) == pid && !status);
+}
+
+/* Where it does so; of the one or the other. */
+enum stop { NOWHERE, LISTENING, ASKED, ANSWERED, ESTABLISHED, DISCONNECTED };
+
+static void stopping_client(struct side *side, enum stop at)
+{
+	struct cm_id *id = ask(side, "rc", 17);
+
+	if (at == ASKED)
+		stand_still();
+	CHECK(expect(side, RDMA_CM_EVENT_CONNECT_RESPONSE, 0).id == id);
+	if (at == ANSWERED)
+		stand_still();
+	CHECK(!cm_accept(id, NULL, 0, NULL));
+	if (at == ESTABLISHED)
+		stand_still();
+	CHECK(!cm_disconnect(id));
+	if (at == DISCONNECTED)
+		stand_still();
+	CHECK(expect(side, RDMA_CM_EVENT_DISCONNECTED, 0).id == id);
+	CHECK(expect(side, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0).id == id);
+	destroy(id);
+}
+
+static void stopping_server(struct side *side, enum stop at)
+{
+	struct rdma_conn_param param = { .qp_num = 1017 };
+	struct cm_id *id;
+
+	if (at == LISTENING)
+		stand_still();
+	id = asked(side);
+	if (at == ASKED)
+		stand_still();
+	CHECK(!cm_accept(id, &param, 0, NULL));
+	if (at == ANSWERED)
+		stand_still();
+	CHECK(expect(side, RDMA_CM_EVENT_ESTABLISHED, 0).id == id);
+	if (at == ESTABLISHED)
+		stand_still();
+	CHECK(expect(side, RDMA_CM_EVENT_DISCONNECTED, 0).id == id);
+	if (at == DISCONNECTED)
+		stand_still();
+	CHECK(!cm_disconnect(id));
+	CHECK(expect(side, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0).id == id);
+	destroy(id);
+}
+
+#define STOPS(role, name, at)                        \
+	static void role##_##name(struct side *side) \
+	{                                            \
+		stopping_##role(side, at);           \
+	}
+
+STOPS(client, goes_on, NOWHERE)
+STOPS(client, stops_asking, ASKED)
+STOPS(client, stops_answered, ANSWERED)
+STOPS(client, stops_connected, ESTABLISHED)
+STOPS(client, stops_leaving, DISCONNECTED)
+STOPS(server, goes_on, NOWHERE)
+STOPS(server, stops_listening, LISTENING)
+STOPS(server, stops_asked, ASKED)
+STOPS(server, stops_answering, ANSWERED)
+STOPS(server, stops_connected, ESTABLISHED)
+STOPS(server, stops_left, DISCONNECTED)
 
 /* What was inherited does not work in a child, where all begins anew; the parent's goes on. */
 static void child(struct side *inherited, struct cm_id *id)
@@ -476,6 +576,7 @@ static const struct scene {
 	{ "rc", rc_client, rc_server, false, false },
 	{ "refused", refused_client, refused_server, false, false },
 	{ "reject", reject_client, reject_server, false, false },
+	{ "taken-back", taken_back_client, taken_back_server, false, false },
 	{ "ud", ud_client, ud_server, false, false },
 	{ "group", group_client, group_server, false, false },
 	{ "many", many_client, many_server, false, false },
@@ -485,6 +586,15 @@ static const struct scene {
 	{ "heir", heir_client, exit_server, false, false },
 	{ "gone", gone_client, gone_server, false, true },
 	{ "fork", fork_client, fork_server, false, false },
+	{ "client-stops-asking", client_stops_asking, server_goes_on, false, false },
+	{ "client-stops-answered", client_stops_answered, server_goes_on, false, false },
+	{ "client-stops-connected", client_stops_connected, server_goes_on, false, false },
+	{ "client-stops-leaving", client_stops_leaving, server_goes_on, false, false },
+	{ "server-stops-listening", client_goes_on, server_stops_listening, false, false },
+	{ "server-stops-asked", client_goes_on, server_stops_asked, false, false },
+	{ "server-stops-answering", client_goes_on, server_stops_answering, false, false },
+	{ "server-stops-connected", client_goes_on, server_stops_connected, false, false },
+	{ "server-stops-left", client_goes_on, server_stops_left, false, false },
 };
 
 /* Tells the port by fd, if there is one. */

@@ -9,14 +9,26 @@
 
 #define PATIENCE_MS 20000
 
-struct rdma_cm_event *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
+static struct rdma_cm_event *next_event(struct rdma_event_channel *channel, const char *due)
 {
 	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
 	struct rdma_cm_event *event;
 
 	if (poll(&fd, 1, PATIENCE_MS) != 1)
-		fail_msg("no event, where %s is due", rdma_event_str(type));
+		fail_msg("no event, where %s is due", due);
 	assert_int_equal(failure(rdma_get_cm_event(channel, &event)), 0);
+	return event;
+}
+
+struct rdma_cm_event *next(struct rdma_event_channel *channel)
+{
+	return next_event(channel, "one");
+}
+
+struct rdma_cm_event *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event = next_event(channel, rdma_event_str(type));
+
 	if (event->event != type)
 		fail_msg("%s (status %d), where %s is due", rdma_event_str(event->event), event->status, rdma_event_str(type));
 	return event;

@@ -28,7 +28,9 @@ struct meeting {
 
 /* Fails if the next event on the channel is another, or none comes within 20 s. */
 struct rdma_cm_event *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type type);
-/* The same, acknowledged at once. */
+/* Whichever it is. */
+struct rdma_cm_event *next(struct rdma_event_channel *channel);
+/* Of expect(), acknowledged at once. */
 void expect_only(struct rdma_event_channel *channel, enum rdma_cm_event_type type);
 /* Nothing can be read now. */
 void expect_none(struct rdma_event_channel *channel);

@@ -104,7 +104,15 @@ run_in_lab() {
 # What programs need to be told for IPv6.
 for_family() {
 	local commands=$1
-	[[ $host != *:* ]] || commands=${commands/rping -s/rping -s -a ::0}
+	if [[ $host == *:* ]]; then
+		# All of IPv4 is where they listen by themselves, and with rdma_cm that is IPv4 alone.
+		commands=${commands/#rping -s/rping -s -a ::0}
+		commands=${commands/#ucmatose/ucmatose -b ::0}
+		commands=${commands/#udaddy/udaddy -b ::0}
+		commands=${commands/#rdma_server/rdma_server -s ::0}
+		commands=${commands/#rstream/rstream -b ::0}
+		commands=${commands/#riostream/riostream -b ::0}
+	fi
 	echo "$commands"
 }
 

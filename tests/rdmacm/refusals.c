@@ -11,6 +11,8 @@
 #define INVALID_SERVICE_ID 8
 #define CONSUMER	   28
 #define VENDOR_OPTION	   35
+/* Of a SIDR_REP: its status (table 120) */
+#define SIDR_REJECTED 2
 
 static struct rdma_conn_param parameters(const void *data, uint8_t length)
 {
@@ -140,6 +142,7 @@ static void too_much_private_data_is_refused(void **state)
 {
 	static const uint8_t data[255];
 	struct rdma_conn_param param = parameters(data, 57);
+	struct rdma_cm_event *event;
 	struct meeting meeting;
 
 	(void)state;
@@ -150,13 +153,85 @@ static void too_much_private_data_is_refused(void **state)
 	/* It may be asked again with less. */
 	param.private_data_len = 56;
 	assert_int_equal(failure(rdma_connect(meeting.to_server, &param)), 0);
-	struct rdma_cm_event *event = expect(meeting.server, RDMA_CM_EVENT_CONNECT_REQUEST);
-
+	event = expect(meeting.server, RDMA_CM_EVENT_CONNECT_REQUEST);
 	meeting.to_client = event->id;
 	rdma_ack_cm_event(event);
 	assert_int_equal(failure(rdma_reject(meeting.to_client, data, 149)), EINVAL);
+	/* An acceptance that fails is the end of it: who asked is not left waiting. */
+	equip(meeting.to_client);
 	param.private_data_len = 197;
 	assert_int_equal(failure(rdma_accept(meeting.to_client, &param)), EINVAL);
+	assert_int_equal(meeting.to_client->qp->state, IBV_QPS_ERR);
+	event = expect(meeting.client, RDMA_CM_EVENT_REJECTED);
+	assert_int_equal(event->status, CONSUMER);
+	rdma_ack_cm_event(event);
+	assert_int_not_equal(failure(rdma_reject(meeting.to_client, NULL, 0)), 0);
+	assert_int_equal(failure(rdma_disconnect(meeting.to_client)), 0);
+	expect_none(meeting.server);
+	part(&meeting);
+}
+
+static void too_much_private_data_for_datagrams_is_refused(void **state)
+{
+	static const uint8_t data[255];
+	struct rdma_conn_param param = parameters(data, 137);
+	struct rdma_cm_event *event;
+	struct meeting meeting;
+
+	(void)state;
+	meet_request(&meeting, RDMA_PS_UDP, NULL, 0);
+	equip(meeting.to_client);
+	assert_int_equal(failure(rdma_accept(meeting.to_client, &param)), EINVAL);
+	event = expect(meeting.client, RDMA_CM_EVENT_UNREACHABLE);
+	assert_int_equal(event->status, SIDR_REJECTED);
+	rdma_ack_cm_event(event);
+	part(&meeting);
+}
+
+/* What the kernel was not asked, because the QP or the arguments were refused before, rejects nobody: the request is as it was. */
+static void an_acceptance_refused_before_it_is_sent_may_be_tried_again(void **state)
+{
+	struct rdma_conn_param param = parameters(NULL, 0);
+	struct meeting meeting;
+
+	(void)state;
+	meet_request(&meeting, RDMA_PS_TCP, NULL, 0);
+	param.responder_resources = 254;
+	assert_int_equal(failure(rdma_accept(meeting.to_client, &param)), EINVAL);
+	param.responder_resources = 1;
+	equip(meeting.to_client);
+	assert_int_equal(failure(rdma_accept(meeting.to_client, &param)), 0);
+	expect_only(meeting.client, RDMA_CM_EVENT_ESTABLISHED);
+	expect_only(meeting.server, RDMA_CM_EVENT_ESTABLISHED);
+	part(&meeting);
+}
+
+/* Who has not read yet that it was accepted finds that it cannot be connected any more; who has is rejected as connected. */
+static void a_rejection_after_the_acceptance_ends_it(void **state)
+{
+	struct rdma_cm_event *event;
+	struct meeting meeting;
+
+	(void)state;
+	meet_request(&meeting, RDMA_PS_TCP, NULL, 0);
+	equip(meeting.to_client);
+	assert_int_equal(failure(rdma_accept(meeting.to_client, NULL)), 0);
+	assert_int_equal(failure(rdma_reject(meeting.to_client, "no", 3)), 0);
+	event = next(meeting.client);
+	if (event->event == RDMA_CM_EVENT_ESTABLISHED) {
+		rdma_ack_cm_event(event);
+		event = expect(meeting.client, RDMA_CM_EVENT_REJECTED);
+		assert_int_equal(event->status, CONSUMER);
+	} else {
+		assert_int_equal(event->event, RDMA_CM_EVENT_CONNECT_ERROR);
+		assert_int_equal(event->status, -EINVAL);
+		expect_none(meeting.client);
+	}
+	rdma_ack_cm_event(event);
+	assert_int_equal(meeting.to_server->qp->state, IBV_QPS_ERR);
+	assert_int_equal(failure(rdma_disconnect(meeting.to_server)), 0);
+	assert_int_equal(failure(rdma_disconnect(meeting.to_client)), 0);
+	expect_none(meeting.server);
 	part(&meeting);
 }
 
@@ -198,6 +273,22 @@ static void a_request_is_answered_once(void **state)
 	assert_int_equal(failure(rdma_reject(meeting.to_client, NULL, 0)), 0);
 	assert_int_not_equal(failure(rdma_reject(meeting.to_client, NULL, 0)), 0);
 	expect_only(meeting.client, RDMA_CM_EVENT_REJECTED);
+	part(&meeting);
+}
+
+/* Its QP does not depend on who asked for it; only that he has gone is found out later. */
+static void a_request_whose_asker_has_gone_may_have_a_qp(void **state)
+{
+	struct meeting meeting;
+
+	(void)state;
+	meet_request(&meeting, RDMA_PS_TCP, NULL, 0);
+	rdma_destroy_qp(meeting.to_server);
+	assert_int_equal(failure(rdma_destroy_id(meeting.to_server)), 0);
+	meeting.to_server = NULL;
+	expect_only(meeting.server, RDMA_CM_EVENT_REJECTED);
+	equip(meeting.to_client);
+	assert_int_equal(failure(rdma_accept(meeting.to_client, NULL)), EINVAL);
 	part(&meeting);
 }
 
@@ -329,8 +420,12 @@ int main(void)
 		cmocka_unit_test(a_request_destroyed_is_rejected),
 		cmocka_unit_test(a_listener_destroyed_rejects_what_it_did_not_read),
 		cmocka_unit_test(too_much_private_data_is_refused),
+		cmocka_unit_test(too_much_private_data_for_datagrams_is_refused),
+		cmocka_unit_test(an_acceptance_refused_before_it_is_sent_may_be_tried_again),
+		cmocka_unit_test(a_rejection_after_the_acceptance_ends_it),
 		cmocka_unit_test(more_outstanding_reads_than_the_device_has_are_refused),
 		cmocka_unit_test(a_request_is_answered_once),
+		cmocka_unit_test(a_request_whose_asker_has_gone_may_have_a_qp),
 		cmocka_unit_test(steps_out_of_order_are_refused),
 		cmocka_unit_test(an_address_is_bound_once),
 		cmocka_unit_test(a_way_without_a_device_is_an_address_error),

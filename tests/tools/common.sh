@@ -62,6 +62,7 @@ wrong_settings() {
 		UROCE_EXPLAIN=/nowhere/causes the file '/nowhere/causes' cannot be appended to: .*; it is 'stderr', 'line', 'off' or a file
 		UROCE_EXPLAIN=/tmp the file '/tmp' cannot be appended to
 		UROCE_MEMORY=shared no way 'shared' of reaching memory; it is 'mapped', 'cma' or 'assist'
+		UROCE_RUNTIME_DIR=somewhere 'somewhere' is not an absolute path; it is a directory of this user, mode 0700
 		UROCE_DEVICES=a,b/c '.*b/c' is no device's name, .*; it is NAME or NAME:INTERFACE+INTERFACE
 		UROCE_DEVICES=a, '' is no device's name, .*; it is NAME or NAME:INTERFACE+INTERFACE
 		UROCE_DEVICES=$long '$long' is no device's name, which is 1 to 63

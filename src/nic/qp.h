@@ -200,6 +200,9 @@ void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type);
 /* Moves to the error state all that complete into CQ `cq`, which is in error: IBV_EVENT_QP_FATAL (specification 11.6.3.2). */
 void nic_qp_fail_users(struct nic *nic, uint32_t cq);
 
+/* Writes into the trace what the QP is, and its state, or 255; lock held. */
+void nic_qp_trace(const struct nic_qp *qp, uint8_t state);
+
 /* A reference that keeps the QP from being destroyed; NULL if there is none of this index. */
 struct nic_qp *nic_qp_get(struct nic *nic, uint32_t index);
 void nic_qp_put(struct nic_qp *qp);

@@ -355,6 +355,9 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 
 	responder_count_error(qp->nic->seg, qp->shared, IBV_WC_WR_FLUSH_ERR);
 	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
+	if (trace_on())
+		trace_write(TRACE_CQE, IBV_WC_WR_FLUSH_ERR, TRACE_CQE_RECV | (kind == NIC_REF_SRQ ? TRACE_CQE_SRQ : 0), qp->qpn, slot, 0,
+			    qp->recv_cq->index);
 	nic_cq_publish(qp->recv_cq, cq_reference(kind, index, slot, 0), true);
 	qp->flushed_receives++;
 	report_flush(qp->qpn);

@@ -108,6 +108,7 @@ struct nic_qp {
 	uint8_t rnr_left, retry_left;
 	bool started;	     /* retry counters are loaded */
 	bool rnr_waits;	     /* has found no receive at the other end */
+	uint32_t retries;    /* how often it was sent again, for whatever reason */
 	uint64_t rnr_since;  /* since then, CLOCK_MONOTONIC ns; 0: it was told */
 	uint32_t sq_psn;     /* of the next packet */
 	uint64_t finish_at;  /* UROCE_TIMING: executed, to be completed at this time; 0: not so */

@@ -326,13 +326,12 @@ void trace_put_more(struct trace_claim *claim, enum trace_kind kind, uint8_t opc
 	put_head(claim, position, kind, opcode, flags, more, qpn, index, length, arg);
 }
 
-uint32_t trace_kept(uint64_t length)
+uint32_t trace_kept(uint64_t length, uint32_t least)
 {
 	struct trace_ring *ring = atomic_load_explicit(&trace_now.ring, memory_order_acquire);
 	uint32_t snap = ring ? atomic_load_explicit(&ring->snap, memory_order_relaxed) : 0;
 
-	if (snap > TRACE_SNAP)
-		snap = TRACE_SNAP;
+	snap = snap + least < TRACE_SNAP ? snap + least : TRACE_SNAP;
 	return length < snap ? (uint32_t)length : snap;
 }
 

@@ -188,8 +188,8 @@ static inline void trace_write(enum trace_kind kind, uint8_t opcode, uint8_t fla
 	trace_put(&claim, kind, opcode, flags, qpn, index, length, arg);
 }
 
-/* Bytes of a payload of this length that are to be kept. */
-uint32_t trace_kept(uint64_t length);
+/* Bytes of a payload or packet of this length that are to be kept, of which the first `least` are headers. */
+uint32_t trace_kept(uint64_t length, uint32_t least);
 
 /* ---- The observer ---- */
 

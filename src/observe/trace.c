@@ -35,8 +35,8 @@
 /* Writers ask for a line so many slots ahead. */
 #define AHEAD 8
 
-/* ms: how long a process waits for its observer; ns: how long a slot that was claimed is waited for. */
-#define PATIENCE      500
+/* ms: how long a process waits for its observer, who may have no CPU; ns: how long a slot that was claimed is waited for. */
+#define PATIENCE      2000
 #define SLOT_PATIENCE 1000000000ull
 
 /* Of a conversion: ns, from the first look at the clock to the second. */
@@ -584,7 +584,7 @@ bool trace_next(int socket, uint32_t snap, struct trace_reader *reader)
 int trace_give(const char *name, int ring, uint32_t *snap)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	const struct timeval patience = { .tv_usec = PATIENCE * 1000 };
+	const struct timeval patience = { .tv_sec = PATIENCE / 1000 };
 	struct sockaddr_un address;
 	socklen_t length = pass_address(&address, name);
 

@@ -75,7 +75,9 @@ void walk_trace(struct walk *w)
 		.sq_index = (uint32_t)qp->sq_exec,
 		.dest_qpn = w->request.dest_qpn,
 		.rkey = send ? 0 : wqe->rkey,
-		.imm = has_imm(wqe->opcode) ? wqe->imm_data : wqe->opcode == IBV_WR_SEND_WITH_INV ? wqe->rkey : 0,
+		.imm = has_imm(wqe->opcode)		   ? wqe->imm_data :
+		       wqe->opcode == IBV_WR_SEND_WITH_INV ? wqe->rkey :
+							     0,
 		.qkey = datagram ? w->request.qkey : 0,
 		.kept = trace_kept(wqe->length, 0),
 		.compare_add = atomic ? wqe->compare_add : 0,
@@ -92,8 +94,8 @@ void walk_trace(struct walk *w)
 	if (taken)
 		put_taken(&claim, w);
 	trace_put(&claim, TRACE_GATHERED, wqe->opcode, 0, qp->qpn, about.sq_index, (uint32_t)wqe->length, 0);
-	trace_put(&claim, TRACE_PLACED, w->ts->taken && w->ts->receive.srq >= 0, 0, about.dest_qpn, w->ts->taken ? w->ts->receive.taken.slot : ~0u, (uint32_t)wqe->length,
-		  sender(w));
+	trace_put(&claim, TRACE_PLACED, w->ts->taken && w->ts->receive.srq >= 0, 0, about.dest_qpn,
+		  w->ts->taken ? w->ts->receive.taken.slot : ~0u, (uint32_t)wqe->length, sender(w));
 	trace_put_more(&claim, TRACE_MESSAGE, wqe->opcode, (uint8_t)wqe->send_flags, qp->qpn, qp->sq_psn, (uint32_t)wqe->length,
 		       send ? 0 : wqe->remote_addr, &about, sizeof(about), payload, about.kept);
 }

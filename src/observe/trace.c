@@ -537,7 +537,8 @@ int trace_listen(char *name)
 	*name = '\0';
 	if (dir >= 0)
 		close(dir);
-	if (dir < 0 || snprintf(name, TRACE_NAME, "%s/trace-%016llx", runtime_directory(), (unsigned long long)random) >= TRACE_NAME ||
+	if (dir < 0 ||
+	    snprintf(name, TRACE_NAME, "%s/trace-%016llx", runtime_directory(), (unsigned long long)random) >= TRACE_NAME ||
 	    bind_to(fd, name)) {
 		snprintf(name, TRACE_NAME, "uroce-trace-%016llx", (unsigned long long)random);
 		if (bind_to(fd, name))

@@ -7,6 +7,7 @@
 #include "nic/mr.h"
 #include "nic/qp_internal.h"
 #include "nic/visit.h"
+#include "observe/trace.h"
 
 void express_know(struct walk *w)
 {
@@ -118,11 +119,18 @@ static bool deliver(struct walk *w)
 		ts->taken = true;
 		if (is_send(opcode)) {
 			remote = receive_view(w);
-			if (!remote)
+			if (!remote) {
+				if (trace_on())
+					walk_trace_taken(w);
 				return false;
+			}
 		}
 	}
 	move(w, local, remote);
+	if (trace_on()) {
+		w->seen = local;
+		walk_trace(w);
+	}
 	walk_delivered(w);
 	if (ts->taken) {
 		/* The next one will want these; until then they have the time. */

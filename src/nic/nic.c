@@ -22,6 +22,7 @@
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
+#include "nic/observed.h"
 #include "nic/qp.h"
 #include "nic/share.h"
 #include "nic/transport.h"
@@ -89,6 +90,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
 	if (the_nic) {
+		observed_stop(the_nic); /* first: its ring is not mapped here either */
 		atomic_store(&the_nic->orphan, true);
 		share_after_fork_in_child(the_nic);
 		cm_stop(the_nic);
@@ -208,6 +210,7 @@ static struct nic *make(const char **why, int *error)
 	*error = attach_start(nic);
 	if (*error)
 		goto no_attach;
+	observed_start(nic);
 	*why = "no thread";
 	*error = helper_start(nic);
 	if (*error)
@@ -215,6 +218,7 @@ static struct nic *make(const char **why, int *error)
 	return nic;
 
 no_helper:
+	observed_stop(nic);
 	attach_stop(nic);
 no_attach:
 	cm_stop(nic);
@@ -288,6 +292,7 @@ void nic_close(struct nic *nic)
 		return;
 	}
 	wire_drain(nic);
+	observed_stop(nic);
 	cm_stop(nic);
 	share_stop(nic);
 	wire_stop(nic);

@@ -11,6 +11,7 @@
 #include "nic/limits.h"
 #include "nic/request.h"
 #include "nic/requester.h"
+#include "observe/trace.h"
 
 /* Where the opcode may be used (specification tables 38 and 76: there is no UC packet that invalidates). */
 static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
@@ -234,6 +235,18 @@ static inline __attribute__((always_inline)) void publish(struct nic_qp *qp)
 	nic_unlock(&qp->lock);
 }
 
+/* A request that was posted, in the trace; with the last one of a list that all of it is about to be executed. */
+static __attribute__((cold, noinline)) void trace_post(struct nic_qp *qp, uint64_t position, bool last)
+{
+	const struct nic_swqe *wqe = qp_swqe(qp, position);
+	struct trace_claim claim = trace_claim(1 + last);
+
+	trace_put(&claim, TRACE_POST_SEND, wqe->opcode, (uint8_t)wqe->send_flags, qp->qpn, (uint32_t)position, (uint32_t)wqe->length,
+		  wqe->wr_id);
+	if (last)
+		trace_put(&claim, TRACE_RING, 0, 0, qp->qpn, (uint32_t)qp->sq_tail, (uint32_t)(position + 1 - qp->sq_tail), 0);
+}
+
 static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct nic_swqe *wqe;
@@ -270,9 +283,32 @@ static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
 	return error;
 }
 
-int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+/* Up to the first that is refused, which is *wr then. */
+static inline __attribute__((always_inline)) int take_over_list(struct nic_qp *qp, struct ibv_send_wr **wr)
 {
 	int error = 0;
+
+	for (; *wr && !(error = take_over(qp, *wr)); *wr = (*wr)->next)
+		continue;
+	return error;
+}
+
+/* The same, with each request in the trace. */
+static __attribute__((cold, noinline)) int take_over_traced(struct nic_qp *qp, struct ibv_send_wr **wr)
+{
+	int error = 0;
+
+	for (; *wr && !(error = take_over(qp, *wr)); *wr = (*wr)->next)
+		trace_post(qp, qp->sq_claimed - 1, !(*wr)->next);
+	/* What came before the bad one is executed too. */
+	if (error && qp->sq_claimed != qp->sq_tail)
+		trace_write(TRACE_RING, 0, 0, qp->qpn, (uint32_t)qp->sq_tail, (uint32_t)(qp->sq_claimed - qp->sq_tail), 0);
+	return error;
+}
+
+int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	int error;
 
 	if (nic_is_orphan(qp->nic)) {
 		if (bad_wr)
@@ -280,14 +316,9 @@ int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		return EIO;
 	}
 	begin(qp);
-	for (; wr; wr = wr->next) {
-		error = take_over(qp, wr);
-		if (error) {
-			if (bad_wr)
-				*bad_wr = wr;
-			break;
-		}
-	}
+	error = trace_on() ? take_over_traced(qp, &wr) : take_over_list(qp, &wr);
+	if (error && bad_wr)
+		*bad_wr = wr;
 	/* What came before the bad one is posted. */
 	publish(qp);
 	return error;
@@ -358,6 +389,8 @@ int nic_qp_commit(struct nic_qp *qp)
 		error = check(qp, qp_swqe(qp, position));
 	if (error)
 		qp->sq_claimed = qp->sq_tail;
+	for (uint64_t position = qp->sq_tail; trace_on() && position != qp->sq_claimed; position++)
+		trace_post(qp, position, position + 1 == qp->sq_claimed);
 	publish(qp);
 	return error;
 }

@@ -57,6 +57,9 @@ struct nic_swqe {
 			uint32_t window_lkey, window_access;
 		};
 	};
+	/* While somebody watches (observe/watch.h): the stack of its posting, and a checksum of its memory as it was then. */
+	uint32_t stack;
+	uint64_t sum;
 	nic_aligned uint64_t wr_id;
 	uint64_t remote_addr;
 	uint64_t length; /* bytes of the message */

@@ -28,6 +28,7 @@ enum explain_verb {
 	EXPLAIN_MODIFY_SRQ,
 	EXPLAIN_ATTACH, /* multicast */
 	EXPLAIN_OPEN,
+	EXPLAIN_CM, /* rdma_* */
 	EXPLAIN_ANY,
 };
 

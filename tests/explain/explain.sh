@@ -32,8 +32,7 @@ says() {
 mistake_is_told() {
 	code=$(field 2 "$1")
 	[ "$code" ] || fail "$1 is not in the table"
-	UROCE_EXPLAIN=stderr
-	export UROCE_EXPLAIN
+	export UROCE_EXPLAIN=stderr UROCE_DEVICES=one,two
 	status 0 $english "$uroce" run -- "$HERE/mistakes" "$1"
 	says "$code" "$(fill "$(field 3 "$1")")" err
 	grep -q 'What to do: ' err || fail "no remedy in: $(cat err)"
@@ -48,7 +47,9 @@ same_status_has_different_sentences() {
 		"retry_peer_in_init retry_wrong_gid retry_wrong_number retry_wrong_psn retry_dead_peer" \
 		"rnr_never_posted rnr_ran_dry" \
 		"full_of_unsignaled full_never_polled full_too_deep" \
-		"mtu_mismatch qp_without_right receive_too_short"; do
+		"mtu_mismatch qp_without_right receive_too_short" \
+		"atomic_too_short message_too_long" "read_without_depth address_handle_of_other_pd" \
+		"window_without_right window_outside_its_region"; do
 		: >sentences
 		for mistake in $group; do
 			status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" "$mistake"
@@ -235,14 +236,24 @@ what_logs_show_is_understood() {
 	refused 1 "is no cause" $english "$uroce" explain 55555
 }
 
-# Causes without a text are told too; those with one have a translation.
+# All have a remedy, in both languages.
 every_cause_can_be_explained() {
 	sed -n 's/^CAUSE(\([A-Z_]*\), \([0-9]*\),.*/\1 \2/p' "$SOURCE/src/observe/cause_codes.h" >codes
 	[ -s codes ] || fail "no codes"
 	while read -r name number; do
 		status 0 $english "$uroce" explain "$name"
 		grep -q "$name ($number): " out || fail "$name: $(cat out)"
+		grep -q 'What to do: ' out || fail "$name: $(cat out)"
+		status 0 $chinese "$uroce" explain "$name"
+		grep -q "$name（$number）：\|$name ($number): " out || fail "$name: $(cat out)"
+		grep -q '怎么办：' out || fail "$name: $(cat out)"
 	done <codes
+}
+
+# Whatever is said of causes has a translation.
+translations_are_complete() {
+	command -v xgettext msgcmp >/dev/null || skip "no gettext here"
+	"$SOURCE/po/update" --check 2>missing || fail "not translated: $(cat missing)"
 }
 
 run_case "$@"

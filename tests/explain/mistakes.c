@@ -18,6 +18,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "mistakes.h"
+
 #define LENGTH 8192u
 #define ALL    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
@@ -32,7 +34,7 @@ static union ibv_gid gid;
 /* What the cases change. */
 static struct {
 	uint32_t depth;
-	int cqe;
+	int cqe, receive_cqe;
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
 	enum ibv_mtu mtu_a, mtu_b;
 	bool b_stays_in_init, b_has_other_gid;
@@ -41,6 +43,7 @@ static struct {
 	unsigned b_access;
 } with = { .depth = 16,
 	   .cqe = 256,
+	   .receive_cqe = 256,
 	   .rnr_retry = 1,
 	   .min_rnr_timer = 1,
 	   .timeout = 1,
@@ -50,7 +53,7 @@ static struct {
 	   .mtu_b = IBV_MTU_1024,
 	   .b_access = ALL };
 
-static void must(bool good, const char *what)
+void must(bool good, const char *what)
 {
 	if (good)
 		return;
@@ -58,7 +61,7 @@ static void must(bool good, const char *what)
 	exit(99);
 }
 
-static void say(const char *name, uint64_t value)
+void say(const char *name, uint64_t value)
 {
 	printf("%s=0x%" PRIx64 "\n", name, value);
 }
@@ -75,7 +78,7 @@ static void open_device(void)
 	pd = ibv_alloc_pd(context);
 	other_pd = ibv_alloc_pd(context);
 	cq = ibv_create_cq(context, with.cqe, NULL, NULL, 0);
-	receive_cq = ibv_create_cq(context, 256, NULL, NULL, 0);
+	receive_cq = ibv_create_cq(context, with.receive_cqe, NULL, NULL, 0);
 	memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	remote_memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(pd && other_pd && cq && receive_cq, "creating");
@@ -523,6 +526,156 @@ static void cq_overflow(void)
 	while (event.event_type != IBV_EVENT_CQ_ERR);
 }
 
+static void rkey_of_other_process(void)
+{
+	connect_both();
+	rdma((uintptr_t)remote_memory, 0xdead01, 8);
+}
+
+/* The same memory, registered again: a peer that was not told has the old key. */
+static void rkey_of_earlier_registration(void)
+{
+	uint32_t rkey;
+
+	connect_both();
+	rkey = remote->rkey;
+	ibv_dereg_mr(remote);
+	remote = ibv_reg_mr(pd, remote_memory, LENGTH, ALL);
+	must(remote && remote->rkey != rkey, "another key");
+	rdma((uintptr_t)remote_memory, rkey, 8);
+}
+
+/* Needs two devices. */
+static void rkey_of_other_device(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *other;
+	struct ibv_pd *there;
+
+	connect_both();
+	must(list && list[0] && list[1], "two devices");
+	other = ibv_open_device(list[1]);
+	there = other ? ibv_alloc_pd(other) : NULL;
+	must(there, "the other device");
+	rdma((uintptr_t)remote_memory, ibv_reg_mr(there, remote_memory, LENGTH, ALL)->rkey, 8);
+}
+
+static void atomic_too_short(void)
+{
+	connect_both();
+	post(IBV_WR_ATOMIC_FETCH_AND_ADD, 5, sge_of(4), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_LOC_LEN_ERR);
+}
+
+static void message_too_long(void)
+{
+	connect_both();
+	post(IBV_WR_RDMA_WRITE, 5, sge_of(0x80000001u), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_LOC_LEN_ERR);
+}
+
+static void read_without_depth(void)
+{
+	with.max_rd_atomic = 0;
+	connect_both();
+	post(IBV_WR_RDMA_READ, 5, sge_of(8), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void address_handle_of_other_pd(void)
+{
+	struct ibv_ah_attr way = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 1 } };
+	struct ibv_send_wr wr = { .wr_id = 5, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1 };
+	struct ibv_qp_init_attr init;
+	struct ibv_sge sge;
+
+	open_device();
+	init = (struct ibv_qp_init_attr){ .send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_UD, .cap = { 16, 16, 2, 2, 0 } };
+	a = ibv_create_qp(pd, &init);
+	must(a && !ibv_modify_qp(a, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), "INIT");
+	attr.qp_state = IBV_QPS_RTR;
+	must(!ibv_modify_qp(a, &attr, IBV_QP_STATE), "RTR");
+	attr.qp_state = IBV_QPS_RTS;
+	must(!ibv_modify_qp(a, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
+	say("a", a->qp_num);
+	way.grh.dgid = gid;
+	sge = sge_of(8);
+	wr.sg_list = &sge;
+	wr.wr.ud.ah = ibv_create_ah(other_pd, &way);
+	wr.wr.ud.remote_qpn = a->qp_num;
+	wr.wr.ud.remote_qkey = 1;
+	must(wr.wr.ud.ah && !ibv_post_send(a, &wr, &bad), "ibv_post_send");
+	ends_with(IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void receive_outside_its_region(void)
+{
+	connect_both();
+	post_receive((struct ibv_sge){ (uintptr_t)remote_memory + 1, LENGTH, remote->lkey });
+	say("addr", (uintptr_t)remote_memory + 1);
+	post(IBV_WR_SEND, 5, sge_of(LENGTH), 0, 0);
+	ends_with(IBV_WC_REM_OP_ERR);
+}
+
+/* A CQ for receives that takes fewer than arrive, and nobody polls. */
+static void remote_cq_too_small(void)
+{
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	struct ibv_async_event event;
+
+	with.receive_cqe = 1;
+	connect_both();
+	for (int i = 0; i <= receive_cq->cqe; i++) {
+		post_receive(receive_sge());
+		post(IBV_WR_SEND, (uint64_t)i, sge_of(8), 0, 0);
+		status = next().status;
+	}
+	must(status == IBV_WC_SUCCESS || status == IBV_WC_REM_OP_ERR, "the last that fits, or what is too much");
+	do
+		must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+	while (event.event_type != IBV_EVENT_CQ_ERR);
+}
+
+static void bind_window(struct ibv_mr *region, uint64_t address, uint64_t length)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	struct ibv_mw_bind bind = { .wr_id = 5,
+				    .send_flags = IBV_SEND_SIGNALED,
+				    .bind_info = { region, address, length, IBV_ACCESS_REMOTE_WRITE } };
+
+	must(mw && !ibv_bind_mw(a, mw, &bind), "ibv_bind_mw");
+	say("addr", address);
+}
+
+static void window_without_right(void)
+{
+	connect_both();
+	bind_window(mr, (uintptr_t)memory, LENGTH);
+	ends_with(IBV_WC_MW_BIND_ERR);
+}
+
+static void window_outside_its_region(void)
+{
+	connect_both();
+	bind_window(ibv_reg_mr(pd, memory, LENGTH, ALL | IBV_ACCESS_MW_BIND), (uintptr_t)memory + 9, LENGTH);
+	ends_with(IBV_WC_MW_BIND_ERR);
+}
+
+static void access_outside_the_window(void)
+{
+	struct ibv_mw_bind bind = { .bind_info = { NULL, 0, 64, IBV_ACCESS_REMOTE_WRITE }, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_mw *mw;
+
+	connect_both();
+	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	bind.bind_info.mr = ibv_reg_mr(pd, remote_memory, LENGTH, ALL | IBV_ACCESS_MW_BIND);
+	bind.bind_info.addr = (uintptr_t)remote_memory;
+	must(mw && bind.bind_info.mr && !ibv_bind_mw(a, mw, &bind), "ibv_bind_mw");
+	ends_with(IBV_WC_SUCCESS);
+	rdma((uintptr_t)remote_memory + 60, mw->rkey, 8);
+}
+
 static void crash(void)
 {
 	struct rlimit no_core = { 0 };
@@ -595,6 +748,24 @@ static const struct {
 	MISTAKE(too_much_inline),
 	MISTAKE(too_many_sges),
 	MISTAKE(cq_overflow),
+	MISTAKE(rkey_of_other_process),
+	MISTAKE(rkey_of_earlier_registration),
+	MISTAKE(rkey_of_other_device),
+	MISTAKE(atomic_too_short),
+	MISTAKE(message_too_long),
+	MISTAKE(read_without_depth),
+	MISTAKE(address_handle_of_other_pd),
+	MISTAKE(receive_outside_its_region),
+	MISTAKE(remote_cq_too_small),
+	MISTAKE(window_without_right),
+	MISTAKE(window_outside_its_region),
+	MISTAKE(access_outside_the_window),
+	MISTAKE(cm_nobody_listens),
+	MISTAKE(cm_rejected),
+	MISTAKE(cm_wrong_order),
+	MISTAKE(cm_port_used),
+	MISTAKE(cm_no_address),
+	MISTAKE(cm_backlog),
 	MISTAKE(crash),
 	MISTAKE(closed_stderr),
 	MISTAKE(mistake_before_fork),

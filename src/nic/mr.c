@@ -13,6 +13,7 @@
 #include "nic/share.h"
 #include "nic/visit.h"
 #include "nic/vma.h"
+#include "observe/watch.h"
 
 static uint64_t make_state(uint32_t tag, bool valid, uint32_t access)
 {
@@ -138,6 +139,7 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 		table_free(&nic->mrs, mr->index);
 		return refuse(nic, CAUSE_NO_MEMORY, error, mr);
 	}
+	watch_region_registered(mr->lkey);
 	return 0;
 }
 
@@ -210,8 +212,10 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 	error = share_add(mr->nic, changed.addr, changed.length, &run);
 	if (!error) {
 		share_remove(mr->nic, mr->addr, mr->length, mr->shared->file);
+		watch_region_deregistered(mr->lkey);
 		*mr = changed;
 		publish(mr, flags & IBV_REREG_MR_CHANGE_TRANSLATION, &run);
+		watch_region_registered(mr->lkey);
 	}
 	share_unlock(mr->nic);
 	if (error) {
@@ -233,6 +237,7 @@ int nic_mr_deregister(struct nic_mr *mr)
 	share_lock(mr->nic);
 	share_remove(mr->nic, mr->addr, mr->length, mr->shared->file);
 	share_unlock(mr->nic);
+	watch_region_deregistered(mr->lkey);
 	table_free(&mr->nic->mrs, mr->index);
 	return 0;
 }
@@ -276,6 +281,10 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 	struct seg_mr *mr = mr_of_key(seg, key);
 	enum cause_code code = check(seg, mr, remote, key, addr, length, rights, pd, qpn, piece, c);
 
+	uint64_t watch = code ? atomic_load_explicit(&seg->hdr.watch, memory_order_acquire) : 0;
+
+	if (watch)
+		watch_find_region(seg_at(seg, watch), key, c);
 	/* Not one that the key does not, or no longer, name. */
 	if (code && c->region_length && code != CAUSE_RKEY_DEREGISTERED && code != CAUSE_LKEY_DEREGISTERED)
 		atomic_fetch_add_explicit(&mr->refused, 1, memory_order_relaxed);

@@ -18,6 +18,7 @@
 #include "nic/responder.h"
 #include "nic/visit.h"
 #include "observe/report.h"
+#include "observe/watch.h"
 
 static const char type_code[] = { [IBV_QPT_RC] = 1, [IBV_QPT_UC] = 2, [IBV_QPT_UD] = 3 };
 
@@ -148,6 +149,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		atomic_fetch_add(&qp->srq->users, 1);
 	nic_qp_set_state(qp, IBV_QPS_RESET);
 	tell(qp, STORY_CREATED);
+	watch_qp_created(qp->qpn);
 	atomic_store_explicit(&nic->qps.objects[qp->index], qp, memory_order_release);
 	return 0;
 

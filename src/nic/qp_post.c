@@ -11,6 +11,7 @@
 #include "nic/limits.h"
 #include "nic/request.h"
 #include "nic/requester.h"
+#include "observe/watch.h"
 
 /* Where the opcode may be used (specification tables 38 and 76: there is no UC packet that invalidates). */
 static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
@@ -100,6 +101,8 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 	wqe->opcode = (uint8_t)opcode;
 	wqe->send_flags = (uint16_t)(flags | (qp->sq_sig_all ? IBV_SEND_SIGNALED : 0));
 	wqe->list_index = index;
+	if (__builtin_expect(watch_now() != NULL, false))
+		wqe->stack = watch_stack();
 	*to = wqe;
 	qp->sq_claimed++;
 	qp->batch_count++;

@@ -11,6 +11,7 @@
 #include "nic/crash.h"
 #include "nic/prefetch.h"
 #include "nic/timing.h"
+#include "observe/watch.h"
 
 #define LAP_SHIFT   41
 #define LAP_MASK    0x7fffffu
@@ -171,6 +172,8 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 		wqe->wr_id = wr->wr_id;
 		wqe->num_sge = (uint32_t)wr->num_sge;
 		wqe->room = 0;
+		if (__builtin_expect(watch_now() != NULL, false))
+			wqe->stack = watch_stack();
 		/* Not if it is 0, so that nobody waits for a line that nobody needs. */
 		if (wqe->cqe.reserved)
 			wqe->cqe.reserved = 0;

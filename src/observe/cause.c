@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "observe/watch.h"
+
 #define RING_SLOTS (sizeof(((struct cause_ring *)0)->slots) / sizeof(struct cause))
 
 /* The next record, marked as being written. Who is late with one, while the ring has gone round,
@@ -34,9 +36,15 @@ void (*_Atomic cause_listener)(const struct cause *c);
 uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 {
 	void (*listener)(const struct cause *) = atomic_load_explicit(&cause_listener, memory_order_acquire);
+	struct cause completed;
 	struct timespec now;
 	uint64_t position;
 
+	if (watch_now()) {
+		completed = *c;
+		watch_complete(&completed);
+		c = &completed;
+	}
 	if (listener)
 		listener(c);
 	if (!ring)

@@ -98,6 +98,11 @@ static const char *const words[EXPLAIN_WORDS] = {
 	[EXPLAIN_WORD_HOW] =
 		N_("More: uroce explain -- PROGRAM, uroce explain --last, or UROCE_EXPLAIN=stderr (off: not even this)."),
 	[EXPLAIN_WORD_END_ONE] = N_("uroce: %s (process %d): %llu cause of failure was recorded: %s"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_CALL] = N_("The call that it comes from:"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_REGISTERED] = N_("The region was registered by:"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_DEREGISTERED] = N_("The region was deregistered by:"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_QP] = N_("The queue pair was created by:"),
+	[EXPLAIN_WORD_LINES] = N_("(uroce explain -- PROGRAM shows functions and lines.)"),
 };
 
 /* The same in the language of the environment; NULL: English. Written once, by explain_translate(). */

@@ -20,9 +20,11 @@ bool explain_query(const char *text);
 int explain_run(const char *name, char **argv);
 
 /* What happened and what to do, indented. Kinds of causes are told once, with their number. */
+struct stacks;
 struct told {
 	const struct cause *cause; /* the first of its kind */
 	uint64_t count;
+	struct stacks *stacks[2]; /* of its process, and of the other end's; NULL: not known */
 };
 void explain_tell(FILE *to, const struct told *told);
 

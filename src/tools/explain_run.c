@@ -27,10 +27,19 @@
 #include "observe/kept.h"
 #include "observe/runtime.h"
 #include "observe/witness.h"
+#include "tools/stacks.h"
 #include "tools/tools.h"
 
 #define SEGMENTS 256
 #define LIVES	 64 /* queue pairs of a process that are told of */
+
+/* The segments that we were shown. */
+static struct {
+	int fds[SEGMENTS];
+	struct stacks *stacks[SEGMENTS]; /* read when they are first wanted */
+	uint32_t pids[SEGMENTS];	 /* 0: not known */
+	unsigned count, missed;
+} segments;
 
 /* ---- What a segment holds ---- */
 
@@ -100,7 +109,17 @@ static void keep(const struct nic_segment *seg, const struct told *told, unsigne
 		close(dir);
 }
 
-static void tell_causes(const struct nic_segment *seg)
+/* Of the newest segment of a process that was shown to us; NULL: none. */
+static struct stacks *stacks_of(uint32_t pid)
+{
+	unsigned i = segments.count;
+
+	while (i > 0 && segments.pids[i - 1] != pid)
+		i--;
+	return i > 0 ? segments.stacks[i - 1] : NULL;
+}
+
+static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
 {
 	struct cause *causes = calloc(NIC_CAUSES, sizeof(*causes));
 	struct told *told = calloc(NIC_CAUSES, sizeof(*told));
@@ -115,8 +134,11 @@ static void tell_causes(const struct nic_segment *seg)
 		fprintf(stderr, _("%.16s (process %u): nothing failed.\n"), seg->hdr.comm, seg->hdr.pid);
 	else
 		fprintf(stderr, _("%.16s (process %u): this failed:\n"), seg->hdr.comm, seg->hdr.pid);
-	for (unsigned i = 0; i < kinds; i++)
+	for (unsigned i = 0; i < kinds; i++) {
+		told[i].stacks[0] = stacks;
+		told[i].stacks[1] = told[i].cause->peer_pid ? stacks_of((uint32_t)told[i].cause->peer_pid) : NULL;
 		explain_tell(stderr, &told[i]);
+	}
 	if (next > count)
 		fprintf(stderr, _("  %llu older causes are not known any more.\n"), (unsigned long long)(next - count));
 	keep(seg, told, kinds);
@@ -210,26 +232,33 @@ static void tell_stories(const struct nic_segment *seg)
 	free(stories);
 }
 
-static void tell(int fd)
+static void look(unsigned i)
 {
 	uint64_t size;
-	const struct nic_segment *seg = map(fd, &size);
+	const struct nic_segment *seg = map(segments.fds[i], &size);
+
+	if (!seg)
+		return;
+	segments.pids[i] = seg->hdr.pid;
+	segments.stacks[i] = stacks_read(segments.fds[i], atomic_load(&seg->hdr.watch));
+	munmap((void *)seg, size);
+}
+
+static void tell(unsigned i)
+{
+	uint64_t size;
+	const struct nic_segment *seg = map(segments.fds[i], &size);
 
 	if (!seg) {
 		fprintf(stderr, "%s\n", _("A process used another version of uroce: its causes cannot be told."));
 		return;
 	}
-	tell_causes(seg);
+	tell_causes(seg, segments.stacks[i]);
 	tell_stories(seg);
 	munmap((void *)seg, size);
 }
 
 /* ---- Running ---- */
-
-static struct {
-	int fds[SEGMENTS];
-	unsigned count, missed;
-} segments;
 
 static void collect(int witness)
 {
@@ -324,7 +353,11 @@ int explain_run(const char *name, char **argv)
 	}
 	status = attend(child, witness, signals);
 	for (unsigned i = 0; i < segments.count; i++)
-		tell(segments.fds[i]);
+		look(i);
+	for (unsigned i = 0; i < segments.count; i++)
+		tell(i);
+	for (unsigned i = 0; i < segments.count; i++)
+		stacks_free(segments.stacks[i]);
 	if (segments.missed)
 		fprintf(stderr, _("%u more processes opened a device, and are not told of.\n"), segments.missed);
 	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < 125)

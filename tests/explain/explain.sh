@@ -202,6 +202,64 @@ crashed_program_leaves_its_causes() {
 	says LKEY_IS_RKEY 'which is the rkey of' out
 }
 
+# line WORDS: the number of the line of mistakes.c that has them, the first.
+line() {
+	grep -nF "$1" "$SOURCE/tests/explain/mistakes.c" | head -n 1 | cut -d : -f 1
+}
+
+# has_stack TITLE FRAMES...: each of the frames, in this order, and main is the last.
+has_stack() {
+	title=$1
+	shift
+	sed -n "/^    $title/,/ main at /p" err >stack
+	at=0
+	for frame in "$@"; do
+		grep -q "^ *#$at $frame" stack || fail "$title: no frame $at '$frame' in: $(cat err)"
+		at=$((at + 1))
+	done
+	grep -q "^ *#$at main at .*mistakes.c:[0-9]" stack || fail "$title: frame $at is not main in: $(cat err)"
+}
+
+call_stacks_are_shown() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" lkey_deregistered
+	has_stack 'The call that it comes from:' "post_wr at .*mistakes.c:$(line 'return ibv_post_send(a, &wr, &bad);')$" \
+		'post at .*mistakes.c:' 'local at ' 'lkey_deregistered at '
+	has_stack 'The region was registered by:' "open_device at .*mistakes.c:$(line 'mr = ibv_reg_mr(pd, memory, LENGTH, ALL)')$" 'connect_both at '
+	has_stack 'The region was deregistered by:' "lkey_deregistered at .*mistakes.c:$(line '	ibv_dereg_mr(mr);')$"
+	has_stack 'The queue pair was created by:' 'make_qp at ' 'connect_both at '
+	# A verb that refuses.
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" remote_without_local_write
+	has_stack 'The call that it comes from:' 'remote_without_local_write at '
+	# The receive, not the send that it met.
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" receive_outside_its_region
+	has_stack 'The call that it comes from:' 'post_receive at ' 'receive_outside_its_region at '
+	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" lkey_deregistered
+	grep -q '该区域的注销：' err || fail "said $(cat err)"
+}
+
+call_stacks_of_the_peer_are_shown() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" rkey_deregistered_by_peer
+	has_stack 'The region was registered by:' 'open_device at ' 'rkey_deregistered_by_peer at '
+	has_stack 'The region was deregistered by:' "rkey_deregistered_by_peer at .*mistakes.c:$(line '		ibv_dereg_mr(remote);')$"
+}
+
+call_stacks_outlive_a_crash() {
+	status 139 $english "$uroce" explain -- "$HERE/mistakes" crash
+	has_stack 'The call that it comes from:' 'post_wr at ' 'post at ' 'rnr_never_posted at ' 'crash at '
+}
+
+call_stacks_are_shown_as_it_happens() {
+	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" lkey_deregistered
+	grep -A 1 'The region was deregistered by:' err | grep -q "#0 .*/mistakes+0x[0-9a-f]*$" || fail "said $(cat err)"
+	grep -q 'uroce explain -- PROGRAM shows' err || fail "said $(cat err)"
+	# A child has none of its parent's.
+	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" mistake_before_fork
+	same "causes" 1 "$(grep -c '(cause' err)"
+	# Nobody is told: nothing is kept.
+	status 0 $english "$uroce" run -- "$HERE/mistakes" lkey_deregistered
+	same "lines" 1 "$(wc -l <err)"
+}
+
 codes_are_documented() {
 	for query in 34 RNR cause_rnr 0x22 'vendor_err 34'; do
 		status 0 $english "$uroce" explain $query

@@ -407,6 +407,40 @@ static void rkey_deregistered(void)
 	rdma((uintptr_t)remote_memory, rkey, 8);
 }
 
+/* The other end is another process, which deregisters its region and says nothing. */
+static void rkey_deregistered_by_peer(void)
+{
+	struct {
+		uint32_t number, rkey;
+		uint64_t address;
+	} its;
+	int there[2], back[2];
+	uint32_t ours;
+
+	must(!pipe(there) && !pipe(back), "pipe");
+	pid_t child = fork();
+
+	open_device();
+	a = make_qp();
+	if (!child) {
+		its.number = a->qp_num;
+		its.rkey = remote->rkey;
+		its.address = (uintptr_t)remote_memory;
+		ibv_dereg_mr(remote);
+		must(read(back[0], &ours, sizeof(ours)) == sizeof(ours), "read");
+		connect_to(a, ours, &gid, with.mtu_a);
+		must(write(there[1], &its, sizeof(its)) == sizeof(its), "write");
+		for (;;)
+			pause();
+	}
+	must(write(back[1], &a->qp_num, sizeof(a->qp_num)) == sizeof(a->qp_num), "write");
+	must(read(there[0], &its, sizeof(its)) == sizeof(its), "read");
+	connect_to(a, its.number, &gid, with.mtu_a);
+	rdma(its.address, its.rkey, 8);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+}
+
 static void rkey_without_right(void)
 {
 	connect_both();
@@ -736,6 +770,7 @@ static const struct {
 	MISTAKE(rkey_of_other_pd),
 	MISTAKE(rkey_seven_bytes_before),
 	MISTAKE(rkey_deregistered),
+	MISTAKE(rkey_deregistered_by_peer),
 	MISTAKE(rkey_without_right),
 	MISTAKE(qp_without_right),
 	MISTAKE(receive_too_short),

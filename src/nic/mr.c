@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "nic/buffers.h"
 #include "nic/crash.h"
 #include "nic/mw.h"
 #include "nic/share.h"
@@ -229,6 +230,8 @@ int nic_mr_deregister(struct nic_mr *mr)
 {
 	if (nic_is_orphan(mr->nic))
 		return 0;
+	if (watch_now())
+		buffers_deregister(mr);
 
 	int error = revoke(mr);
 

@@ -18,6 +18,7 @@
 #include "cm/engine.h"
 #include "local/attach.h"
 #include "nic/addresses.h"
+#include "nic/buffers.h"
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
@@ -149,6 +150,7 @@ static void start_watch(struct nic *nic)
 	offset = arena_alloc(&nic->arena, sizeof(struct watch));
 	if (!offset)
 		return;
+	buffers_start();
 	watch_start(seg_at(nic->seg, offset));
 	atomic_store_explicit(&nic->seg->hdr.watch, offset, memory_order_release);
 }

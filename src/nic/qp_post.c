@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "nic/buffers.h"
 #include "nic/limits.h"
 #include "nic/request.h"
 #include "nic/requester.h"
@@ -222,6 +223,25 @@ static void begin(struct nic_qp *qp)
 	qp->batch_error = 0;
 }
 
+/* While somebody watches: how it posts, and what. */
+static __attribute__((cold, noinline)) void note_posts(struct nic_qp *qp)
+{
+	uint64_t seen = qp->send_cq->polls + (qp->recv_cq == qp->send_cq ? 0 : qp->recv_cq->polls);
+	uint32_t signaled = 0;
+	bool atomic = false;
+
+	for (uint64_t position = qp->sq_tail; position != qp->sq_claimed; position++) {
+		const struct nic_swqe *wqe = qp_swqe(qp, position);
+
+		buffers_posted(qp_swqe(qp, position));
+		signaled += !!(wqe->send_flags & IBV_SEND_SIGNALED);
+		atomic |= is_atomic(wqe->opcode);
+	}
+	for (unsigned kind = 0; kind < NIC_KINDS; kind++)
+		seen += atomic_load_explicit(&qp->shared->received.requests[kind], memory_order_relaxed);
+	watch_posted(qp->qpn, (uint32_t)(qp->sq_claimed - qp->sq_tail), signaled, atomic, seen);
+}
+
 /* Not worth a call. */
 static inline __attribute__((always_inline)) void publish(struct nic_qp *qp)
 {
@@ -229,6 +249,8 @@ static inline __attribute__((always_inline)) void publish(struct nic_qp *qp)
 	uint32_t tail = (uint32_t)qp->sq_claimed;
 	uint32_t depth = tail - atomic_load_explicit(&sent->head, memory_order_relaxed);
 
+	if (__builtin_expect(watch_now() != NULL, false))
+		note_posts(qp);
 	qp->sq_tail = qp->sq_claimed;
 	atomic_store_explicit(&sent->posted, tail, memory_order_relaxed);
 	if (__builtin_expect(depth > atomic_load_explicit(&sent->high, memory_order_relaxed), false))

@@ -208,6 +208,26 @@ TEXT(PEER_REPORTED, QP, 0, 0, 0,
 	"flushed."),
      N_("The error is the peer's: its completion, and its causes, say what it did wrong."))
 
+/* Misuse of buffers, found under uroce explain */
+TEXT(BUFFER_CHANGED, REQUEST, 0, 0, 0,
+     N_("byte {count:zero} of its {length:bytes}, at {addr}, was {limit:zero} when it was posted and {value:zero} when its completion "
+	"was polled: the program changed, or freed, the buffer in between."),
+     N_("Leave the memory of a request alone until its completion, or that of a later request of the same queue, was polled; use "
+	"several buffers in turn, or IBV_SEND_INLINE for short messages. On a card the peer may get either content, or a part of "
+	"each."))
+TEXT(BUFFER_GONE, REQUEST, 0, 0, 0,
+     N_("its memory at {addr} was unmapped before its completion was polled."),
+     N_("Keep the memory until the completion was polled, and deregister it before it is unmapped."))
+TEXT(REGION_UNMAPPED, MEMORY, 0, 0, 0,
+     N_("the {length:bytes} at {addr} of lkey {key}, or a part of them, were unmapped before they were deregistered."),
+     N_("Call ibv_dereg_mr before free() or munmap(): what is mapped there next is not what the card would reach."))
+
+TEXT(CQ_EVENT_LOST, CQ, 0, 0, 0,
+     N_("it was armed while completions waited in it ({value:zero}), and not polled in the {limit:ms} since: no event comes for these, "
+	"and who waits for one waits for ever."),
+     N_("After ibv_req_notify_cq poll once more until the CQ is empty, and only then wait for the event: what came before it was "
+	"armed brings none."))
+
 /* Datagrams and UC messages that nobody hears of */
 TEXT(DROP_NO_RECEIVE, MESSAGE, 0, 0, 0,
      N_("it was lost: no receive was posted at QP {dest}."),

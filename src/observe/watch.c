@@ -68,7 +68,8 @@ static void note_module(struct watch *watch, uintptr_t address)
 		uint64_t start = 0;
 
 		module = &watch->modules[i];
-		if (!atomic_compare_exchange_strong(&module->start, &start, (uintptr_t)found.dlfo_map_start)) {
+		if (!atomic_compare_exchange_strong(&module->start, &start,
+						    (uintptr_t)found.dlfo_map_start)) {
 			if (start == (uintptr_t)found.dlfo_map_start)
 				return;
 			continue;
@@ -91,7 +92,8 @@ const struct watch_module *watch_module_of(const struct watch *watch, uint64_t a
 
 		if (!atomic_load_explicit(&module->ready, memory_order_acquire))
 			continue;
-		if (address >= atomic_load_explicit(&module->start, memory_order_relaxed) && address < module->end)
+		if (address >= atomic_load_explicit(&module->start, memory_order_relaxed) &&
+		    address < module->end)
 			return module;
 	}
 	return NULL;
@@ -152,7 +154,8 @@ uint32_t watch_stack(void)
 	if (first >= count || is_within(&libc, (uintptr_t)frames[first]))
 		return 0;
 	count -= first;
-	return store(watch, frames + first, (unsigned)(count < WATCH_FRAMES ? count : WATCH_FRAMES));
+	return store(watch, frames + first,
+		     (unsigned)(count < WATCH_FRAMES ? count : WATCH_FRAMES));
 }
 
 const struct watch_stack *watch_get(const struct watch *watch, uint32_t number)
@@ -212,7 +215,8 @@ void watch_find_region(const struct watch *watch, uint32_t key, struct cause *c)
 {
 	uint32_t flag = watch == watch_now() ? 0 : CAUSE_STACK_OF_PEER, lkey = lkey_of(key);
 	const struct watch_region *region = &watch->regions[place_of_region(lkey)];
-	uint32_t registered = atomic_load(&region->registered), deregistered = atomic_load(&region->deregistered);
+	uint32_t registered = atomic_load(&region->registered),
+		 deregistered = atomic_load(&region->deregistered);
 
 	if (!key || atomic_load(&region->lkey) != lkey)
 		return;
@@ -220,18 +224,207 @@ void watch_find_region(const struct watch *watch, uint32_t key, struct cause *c)
 	c->stacks[CAUSE_STACK_DEREGISTERED] = deregistered ? deregistered | flag : 0;
 }
 
-void watch_qp_created(uint32_t qpn)
+/* NULL: nobody watches, or another has its place by now. */
+static struct watch_qp *find_qp(uint32_t qpn)
+{
+	struct watch *watch = watch_now();
+	struct watch_qp *qp = watch ? &watch->qps[qpn % WATCH_QPS] : NULL;
+
+	return qp && atomic_load_explicit(&qp->qpn, memory_order_relaxed) == qpn ? qp : NULL;
+}
+
+static struct watch_cq *find_cq(uint32_t index)
+{
+	struct watch *watch = watch_now();
+	struct watch_cq *cq = watch ? &watch->cqs[index % WATCH_CQS] : NULL;
+
+	return cq && atomic_load_explicit(&cq->name, memory_order_relaxed) == index + 1 ? cq : NULL;
+}
+
+static void raise_to(uint32_t *most, uint32_t value)
+{
+	if (value > *most)
+		*most = value;
+}
+
+static void feed(uint32_t index, uint32_t requests)
+{
+	struct watch_cq *cq = find_cq(index);
+
+	if (!cq)
+		return;
+	cq->fed += requests;
+	raise_to(&cq->most_fed, cq->fed);
+}
+
+void watch_qp_created(const struct watch_qp *made, bool has_srq)
+{
+	struct watch *watch = watch_now();
+	struct watch_cq *cq = find_cq(made->recv_cq);
+
+	if (!watch)
+		return;
+
+	struct watch_qp *qp = &watch->qps[made->qpn % WATCH_QPS];
+	uint32_t qpn = made->qpn;
+
+	atomic_store(&qp->qpn, 0);
+	*qp = *made;
+	atomic_store(&qp->qpn, 0);
+	atomic_store(&qp->created, watch_stack());
+	feed(qp->send_cq, qp->max_send_wr);
+	feed(qp->recv_cq, qp->max_recv_wr);
+	if (cq && has_srq)
+		cq->has_srq = 1;
+	atomic_store(&qp->qpn, qpn);
+}
+
+static void use_receives(struct watch_qp *qp, uint32_t available)
+{
+	if (qp->most_posted > available)
+		raise_to(&qp->most_used, qp->most_posted - available);
+}
+
+void watch_qp_ended(uint32_t qpn, uint32_t available)
+{
+	struct watch_qp *qp = find_qp(qpn);
+
+	if (!qp)
+		return;
+	use_receives(qp, available);
+	feed(qp->send_cq, -qp->max_send_wr);
+	feed(qp->recv_cq, -qp->max_recv_wr);
+}
+
+void watch_qp_connected(uint32_t qpn, uint32_t peer_qpn, uint32_t rd_atomic)
+{
+	struct watch_qp *qp = find_qp(qpn);
+
+	if (qp && peer_qpn)
+		qp->peer_qpn = peer_qpn;
+	watch_asks((struct watch_asked){ .rd_atomic = rd_atomic });
+}
+
+void watch_posted(uint32_t qpn, uint32_t requests, uint32_t signaled, bool atomic, uint64_t seen)
+{
+	struct watch_qp *qp = find_qp(qpn);
+
+	if (!qp || !requests)
+		return;
+	if (atomic)
+		watch_now()->asked.atomics = 1;
+	if (qp->calls && qp->seen == seen) {
+		qp->calls_in_row++;
+		qp->row += requests;
+	} else {
+		qp->row = requests;
+	}
+	raise_to(&qp->longest_row, qp->row);
+	qp->seen = seen;
+	qp->calls++;
+	qp->requests += requests;
+	qp->signaled += signaled;
+}
+
+void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room)
+{
+	struct watch_qp *qp = find_qp(qpn);
+
+	if (!qp)
+		return;
+	use_receives(qp, before);
+	raise_to(&qp->most_posted, after);
+	if (room > qp->room)
+		qp->room = room;
+}
+
+void watch_waits(uint32_t qpn, uint64_t now, uint32_t waiting)
+{
+	struct watch_qp *qp = find_qp(qpn);
+
+	if (!qp)
+		return;
+	qp->waits++;
+	qp->waits_since = now;
+	raise_to(&qp->most_waiting, waiting);
+}
+
+void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting)
+{
+	struct watch_qp *qp = find_qp(qpn);
+
+	if (!qp || !qp->waits_since)
+		return;
+	raise_to(&qp->most_waiting, waiting);
+	qp->waited += now - qp->waits_since;
+	qp->waits_since = 0;
+}
+
+void watch_cq_created(uint32_t index, uint32_t cqe)
 {
 	struct watch *watch = watch_now();
 
 	if (!watch)
 		return;
 
-	struct watch_qp *qp = &watch->qps[qpn % WATCH_QPS];
+	struct watch_cq *cq = &watch->cqs[index % WATCH_CQS];
 
-	atomic_store(&qp->qpn, 0);
-	atomic_store(&qp->created, watch_stack());
-	atomic_store(&qp->qpn, qpn);
+	*cq = (struct watch_cq){ .name = index + 1, .cqe = cqe };
+	watch_asks((struct watch_asked){ .cqe = cqe });
+}
+
+void watch_cq_armed(uint32_t index, uint32_t waiting, uint64_t now)
+{
+	struct watch_cq *cq = find_cq(index);
+
+	if (!cq)
+		return;
+	cq->armed_at = now;
+	atomic_store(&cq->armed_over, waiting);
+}
+
+void watch_cq_polled(uint32_t index)
+{
+	struct watch_cq *cq = find_cq(index);
+
+	if (cq)
+		atomic_store(&cq->armed_over, 0);
+}
+
+uint32_t watch_cq_forgotten(uint32_t index, uint64_t *armed_at)
+{
+	struct watch_cq *cq = find_cq(index);
+
+	if (!cq)
+		return 0;
+	*armed_at = cq->armed_at;
+	return atomic_load(&cq->armed_over);
+}
+
+void watch_cq_ended(uint32_t index, uint32_t high)
+{
+	struct watch_cq *cq = find_cq(index);
+
+	if (!cq)
+		return;
+	cq->high = high;
+	cq->ended = 1;
+}
+
+void watch_asks(struct watch_asked asked)
+{
+	struct watch *watch = watch_now();
+
+	if (!watch)
+		return;
+	raise_to(&watch->asked.send_wr, asked.send_wr);
+	raise_to(&watch->asked.recv_wr, asked.recv_wr);
+	raise_to(&watch->asked.send_sge, asked.send_sge);
+	raise_to(&watch->asked.recv_sge, asked.recv_sge);
+	raise_to(&watch->asked.inline_bytes, asked.inline_bytes);
+	raise_to(&watch->asked.rd_atomic, asked.rd_atomic);
+	raise_to(&watch->asked.cqe, asked.cqe);
+	watch->asked.srqs += asked.srqs;
 }
 
 void watch_complete(struct cause *c)
@@ -244,7 +437,8 @@ void watch_complete(struct cause *c)
 	const struct watch_qp *qp = &watch->qps[c->qpn % WATCH_QPS];
 
 	/* A refusal is recorded by who was refused. */
-	if (!c->stacks[CAUSE_STACK_CALL] && (c->role == CAUSE_OF_POST || (c->role == CAUSE_OF_OTHER && c->error)))
+	if (!c->stacks[CAUSE_STACK_CALL] &&
+	    (c->role == CAUSE_OF_POST || (c->role == CAUSE_OF_OTHER && c->error)))
 		c->stacks[CAUSE_STACK_CALL] = watch_stack();
 	if (c->qpn && atomic_load(&qp->qpn) == c->qpn)
 		c->stacks[CAUSE_STACK_QP] = atomic_load(&qp->created);

@@ -21,16 +21,19 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "nic/layout.h"
 #include "observe/kept.h"
 #include "observe/runtime.h"
+#include "observe/watch.h"
 #include "observe/witness.h"
 #include "tools/stacks.h"
 #include "tools/tools.h"
 
-#define SEGMENTS 256
+#define SEGMENTS  256
+#define FORGOTTEN 1000000000u /* ns */
 #define LIVES	 64 /* queue pairs of a process that are told of */
 
 /* The segments that we were shown. */
@@ -119,16 +122,56 @@ static struct stacks *stacks_of(uint32_t pid)
 	return i > 0 ? segments.stacks[i - 1] : NULL;
 }
 
+bool explain_watch(unsigned place, const struct watch **watch)
+{
+	if (place >= segments.count)
+		return false;
+	*watch = segments.stacks[place] ? stacks_watch(segments.stacks[place]) : NULL;
+	return true;
+}
+
+/* CQs that were armed over completions at the end, and not polled for long: a program that waits for a descriptor with poll(2) waits
+ * where we do not see it. Returns how many causes were added. */
+static unsigned find_forgotten(const struct nic_segment *seg, const struct watch *watch, struct cause *causes)
+{
+	struct timespec now, day;
+	unsigned added = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(CLOCK_REALTIME, &day);
+	for (unsigned i = 0; i < WATCH_CQS; i++) {
+		const struct watch_cq *cq = &watch->cqs[i];
+		uint32_t name = atomic_load(&cq->name), over = atomic_load(&cq->armed_over), arm;
+		uint64_t since = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - cq->armed_at;
+
+		if (!name || name > NIC_MAX_CQ || !over || cq->ended || since < FORGOTTEN)
+			continue;
+		arm = atomic_load(&seg->cqs[name - 1].arm);
+		if (arm == NIC_ARM_ANY || arm == NIC_ARM_SOLICITED)
+			causes[added++] = (struct cause){
+				.time = (uint64_t)day.tv_sec * 1000000000u + (uint64_t)day.tv_nsec - since,
+				.code = CAUSE_CQ_EVENT_LOST,
+				.qpn = name - 1,
+				.value = over,
+				.limit = since,
+			};
+	}
+	return added;
+}
+
 static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
 {
-	struct cause *causes = calloc(NIC_CAUSES, sizeof(*causes));
-	struct told *told = calloc(NIC_CAUSES, sizeof(*told));
+	struct cause *causes = calloc(NIC_CAUSES + WATCH_CQS, sizeof(*causes));
+	struct told *told = calloc(NIC_CAUSES + WATCH_CQS, sizeof(*told));
 	uint64_t next = atomic_load(&seg->causes.next);
-	unsigned count, kinds;
+	unsigned count, kept, kinds;
 
 	if (!causes || !told)
 		goto out;
 	count = copy_records(seg->causes.slots, sizeof(*causes), NIC_CAUSES, next, causes);
+	kept = count;
+	if (stacks)
+		count += find_forgotten(seg, stacks_watch(stacks), causes + count);
 	kinds = sort_out(causes, count, told);
 	if (!kinds)
 		fprintf(stderr, _("%.16s (process %u): nothing failed.\n"), seg->hdr.comm, seg->hdr.pid);
@@ -139,8 +182,8 @@ static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
 		told[i].stacks[1] = told[i].cause->peer_pid ? stacks_of((uint32_t)told[i].cause->peer_pid) : NULL;
 		explain_tell(stderr, &told[i]);
 	}
-	if (next > count)
-		fprintf(stderr, _("  %llu older causes are not known any more.\n"), (unsigned long long)(next - count));
+	if (next > kept)
+		fprintf(stderr, _("  %llu older causes are not known any more.\n"), (unsigned long long)(next - kept));
 	keep(seg, told, kinds);
 out:
 	free(causes);
@@ -255,6 +298,8 @@ static void tell(unsigned i)
 	}
 	tell_causes(seg, segments.stacks[i]);
 	tell_stories(seg);
+	if (segments.stacks[i])
+		explain_advise(stderr, seg, stacks_watch(segments.stacks[i]));
 	munmap((void *)seg, size);
 }
 

@@ -47,12 +47,18 @@ struct stacks *stacks_read(int segment, uint64_t watch)
 
 	if (!stacks)
 		return NULL;
-	if (pread(segment, &stacks->watch, sizeof(stacks->watch), (off_t)watch) != sizeof(stacks->watch)) {
+	if (pread(segment, &stacks->watch, sizeof(stacks->watch), (off_t)watch) !=
+	    sizeof(stacks->watch)) {
 		free(stacks);
 		return NULL;
 	}
 	stacks->dwfl = open_files(&stacks->watch);
 	return stacks;
+}
+
+const struct watch *stacks_watch(const struct stacks *stacks)
+{
+	return &stacks->watch;
 }
 
 void stacks_free(struct stacks *stacks)
@@ -101,7 +107,8 @@ static const char *source_of_call(Dwarf_Die *unit, Dwarf_Die *inlined, int *line
 }
 
 /* A frame may be several functions, of which all but the last were inlined. False if it is not known which. */
-static bool print_functions(struct printer *printer, Dwfl_Module *module, uint64_t pc, const char *source, int line)
+static bool print_functions(struct printer *printer, Dwfl_Module *module, uint64_t pc,
+			    const char *source, int line)
 {
 	Dwarf_Die *scopes = NULL, *parents = NULL, *unit;
 	Dwarf_Addr bias = 0;
@@ -151,7 +158,8 @@ static void print_frame(struct printer *printer, const struct stacks *stacks, ui
 	if (function)
 		fprintf(printer->to, "%s+0x%llx (", function, (unsigned long long)offset + 1);
 	if (file)
-		fprintf(printer->to, "%s+0x%llx", file->path, (unsigned long long)(address - file->bias));
+		fprintf(printer->to, "%s+0x%llx", file->path,
+			(unsigned long long)(address - file->bias));
 	else
 		fprintf(printer->to, "0x%llx", (unsigned long long)address);
 	fprintf(printer->to, function ? ")\n" : "\n");

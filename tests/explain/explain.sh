@@ -224,9 +224,10 @@ call_stacks_are_shown() {
 	status 0 $english "$uroce" explain -- "$HERE/mistakes" lkey_deregistered
 	has_stack 'The call that it comes from:' "post_wr at .*mistakes.c:$(line 'return ibv_post_send(a, &wr, &bad);')$" \
 		'post at .*mistakes.c:' 'local at ' 'lkey_deregistered at '
-	has_stack 'The region was registered by:' "open_device at .*mistakes.c:$(line 'mr = ibv_reg_mr(pd, memory, LENGTH, ALL)')$" 'connect_both at '
-	has_stack 'The region was deregistered by:' "lkey_deregistered at .*mistakes.c:$(line '	ibv_dereg_mr(mr);')$"
-	has_stack 'The queue pair was created by:' 'make_qp at ' 'connect_both at '
+	has_stack 'The region was registered by:' "open_device at .*mistakes.c:$(line 'mr = ibv_reg_mr(pd, memory, LENGTH, ALL)')$" 'connect_both at ' \
+		'lkey_deregistered at '
+	has_stack 'The region was deregistered by:' "lkey_deregistered at .*mistakes.c:$(line 'ibv_dereg_mr(mr); /* too early */')$"
+	has_stack 'The queue pair was created by:' 'make_qp at ' 'connect_both at ' 'lkey_deregistered at '
 	# A verb that refuses.
 	status 0 $english "$uroce" explain -- "$HERE/mistakes" remote_without_local_write
 	has_stack 'The call that it comes from:' 'remote_without_local_write at '
@@ -258,6 +259,46 @@ call_stacks_are_shown_as_it_happens() {
 	# Nobody is told: nothing is kept.
 	status 0 $english "$uroce" run -- "$HERE/mistakes" lkey_deregistered
 	same "lines" 1 "$(wc -l <err)"
+}
+
+# Each line of the table for this program, with its own numbers; and nothing else of the kind.
+advice_is_given() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" "$1"
+	mv err english
+	mv out english.out
+	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" "$1"
+	mv out chinese.out
+	sed -n "s/^$1 | //p" "$(dirname "$table")/advice.table" >wanted
+	[ -s wanted ] || fail "$1 is not in the table"
+	while IFS= read -r row; do
+		cp english.out out
+		grep -Eq "$(fill "${row%% | *}")" english || fail "no '${row%% | *}' in: $(cat english)"
+		cp chinese.out out
+		grep -Eq "$(fill "${row#* | }")" err || fail "no '${row#* | }' in: $(cat err)"
+	done <wanted
+	same "kinds of advice" "$(wc -l <wanted)" "$(sed '1,/^  Advice/d' english | grep -c '^    ')"
+}
+
+who_does_well_gets_no_advice() {
+	for program in none lists_with_one_completion buffers_used_again events_waited_for rnr_never_posted; do
+		status 0 $english "$uroce" explain -- "$HERE/mistakes" $program
+		grep -q 'Advice' err && fail "$program: said $(cat err)"
+	done
+	:
+}
+
+who_polls_first_is_told_nothing_of() {
+	for program in none lists_with_one_completion buffers_used_again events_waited_for; do
+		status 0 $english "$uroce" explain -- "$HERE/mistakes" $program
+		grep -q 'nothing failed' err || fail "$program: said $(cat err)"
+	done
+}
+
+misuse_has_the_stack_of_its_posting() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" send_buffer_changed
+	has_stack 'The call that it comes from:' 'post_wr at ' 'post at ' 'send_buffer_changed at '
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" event_polled_for_in_vain
+	says CQ_EVENT_LOST 'it was armed while completions waited in it \(1\), and not polled in the [0-9]{4}' err
 }
 
 codes_are_documented() {

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,15 +34,16 @@ static union ibv_gid gid;
 
 /* What the cases change. */
 static struct {
-	uint32_t depth;
+	uint32_t depth, inline_bytes;
 	int cqe, receive_cqe;
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
 	enum ibv_mtu mtu_a, mtu_b;
-	bool b_stays_in_init, b_has_other_gid;
+	bool b_stays_in_init, b_has_other_gid, has_channel;
 	uint32_t dest_qpn; /* of a; 0: b's */
 	uint32_t sq_psn;   /* of both; the other end expects 0 */
 	unsigned b_access;
 } with = { .depth = 16,
+	   .inline_bytes = 64,
 	   .cqe = 256,
 	   .receive_cqe = 256,
 	   .rnr_retry = 1,
@@ -77,7 +79,7 @@ static void open_device(void)
 	must(!ibv_query_gid(context, 1, 0, &gid), "ibv_query_gid");
 	pd = ibv_alloc_pd(context);
 	other_pd = ibv_alloc_pd(context);
-	cq = ibv_create_cq(context, with.cqe, NULL, NULL, 0);
+	cq = ibv_create_cq(context, with.cqe, NULL, with.has_channel ? ibv_create_comp_channel(context) : NULL, 0);
 	receive_cq = ibv_create_cq(context, with.receive_cqe, NULL, NULL, 0);
 	memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	remote_memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -90,7 +92,7 @@ static void open_device(void)
 static struct ibv_qp *make_qp(void)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC, .cap = { with.depth, 16, 2, 2, 64 }
+		.send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC, .cap = { with.depth, 16, 2, 2, with.inline_bytes }
 	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = with.b_access };
@@ -367,7 +369,7 @@ static void lkey_deregistered(void)
 
 	struct ibv_sge sge = sge_of(8);
 
-	ibv_dereg_mr(mr);
+	ibv_dereg_mr(mr); /* too early */
 	local(sge);
 }
 
@@ -710,6 +712,207 @@ static void access_outside_the_window(void)
 	rdma((uintptr_t)remote_memory + 60, mw->rkey, 8);
 }
 
+static void send_buffer_changed(void)
+{
+	connect_both();
+	post_receive(receive_sge());
+	memory[5] = 7;
+	say("addr", (uintptr_t)memory + 5);
+	post(IBV_WR_SEND, 5, sge_of(64), 0, 0);
+	memory[5] = 9;
+	ends_with(IBV_WC_SUCCESS);
+}
+
+static void send_buffer_unmapped(void)
+{
+	connect_both();
+	post_receive(receive_sge());
+	say("addr", (uintptr_t)memory);
+	post(IBV_WR_SEND, 5, sge_of(64), 0, 0);
+	munmap(memory, LENGTH);
+	ends_with(IBV_WC_SUCCESS);
+}
+
+static void region_unmapped(void)
+{
+	open_device();
+	say("addr", (uintptr_t)memory);
+	say("key", mr->lkey);
+	munmap(memory, LENGTH);
+	must(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+}
+
+/* Fills it anew for each request, once those before have been polled for; and receives where it sends from. */
+static void buffers_used_again(void)
+{
+	struct ibv_wc wc;
+
+	connect_both();
+	for (int i = 0; i < 100; i++) {
+		memset(memory, i, 256);
+		post_receive((struct ibv_sge){ (uintptr_t)memory + 128, 128, mr->lkey });
+		post_wr(IBV_WR_RDMA_WRITE, 1, sge_of(128), (uintptr_t)remote_memory, remote->rkey, 0);
+		post(IBV_WR_SEND, 2, sge_of(128), 0, 0);
+		ends_with(IBV_WC_SUCCESS);
+		while (!ibv_poll_cq(receive_cq, 1, &wc))
+			;
+		post(IBV_WR_RDMA_READ, 3, sge_of(64), (uintptr_t)remote_memory, remote->rkey);
+		ends_with(IBV_WC_SUCCESS);
+	}
+}
+
+static void on_alarm(int signal)
+{
+	(void)signal;
+}
+
+static struct ibv_comp_channel *channel_of_both(void)
+{
+	with.has_channel = true;
+	connect_both();
+	return cq->channel;
+}
+
+static void write_and_arm(void)
+{
+	post(IBV_WR_RDMA_WRITE, 5, sge_of(8), (uintptr_t)remote_memory, remote->rkey);
+	must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+}
+
+static void event_waited_for_in_vain(void)
+{
+	struct ibv_comp_channel *channel = channel_of_both();
+	struct sigaction action = { .sa_handler = on_alarm };
+	struct ibv_cq *of;
+	void *nothing;
+
+	sigaction(SIGALRM, &action, NULL);
+	write_and_arm();
+	alarm(1);
+	must(ibv_get_cq_event(channel, &of, &nothing) == -1 && errno == EINTR, "no event");
+}
+
+static void event_polled_for_in_vain(void)
+{
+	struct pollfd event = { .fd = channel_of_both()->fd, .events = POLLIN };
+
+	write_and_arm();
+	must(poll(&event, 1, 1500) == 0, "no event");
+}
+
+/* As it is done right. */
+static void events_waited_for(void)
+{
+	struct ibv_comp_channel *channel = channel_of_both();
+	struct ibv_cq *of;
+	struct ibv_wc wc;
+	void *nothing;
+
+	for (int i = 0; i < 10; i++) {
+		must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+		while (ibv_poll_cq(cq, 1, &wc) > 0)
+			;
+		post(IBV_WR_RDMA_WRITE, 5, sge_of(8), (uintptr_t)remote_memory, remote->rkey);
+		must(!ibv_get_cq_event(channel, &of, &nothing) && of == cq, "ibv_get_cq_event");
+		ibv_ack_cq_events(cq, 1);
+	}
+}
+
+/* ---- What works, and could be better ---- */
+
+static void write_and_poll(uint64_t requests)
+{
+	for (uint64_t i = 0; i < requests; i++)
+		must(!post(IBV_WR_RDMA_WRITE, i, sge_of(8), (uintptr_t)remote_memory, remote->rkey), "ibv_post_send");
+	for (uint64_t i = 0; i < requests; i++)
+		ends_with(IBV_WC_SUCCESS);
+}
+
+static void one_call_each(void)
+{
+	with.depth = 128;
+	connect_both();
+	write_and_poll(100);
+}
+
+/* The same in lists: nothing could be better. */
+static void lists_with_one_completion(void)
+{
+	struct ibv_send_wr wrs[32], *bad;
+	struct ibv_sge sge;
+
+	with.depth = 128;
+	connect_both();
+	sge = sge_of(8);
+	for (int i = 0; i < 32; i++) {
+		wrs[i] = (struct ibv_send_wr){ .wr_id = (uint64_t)i,
+					       .next = i < 31 ? &wrs[i + 1] : NULL,
+					       .sg_list = &sge,
+					       .num_sge = 1,
+					       .opcode = IBV_WR_RDMA_WRITE,
+					       .send_flags = i < 31 ? 0 : IBV_SEND_SIGNALED,
+					       .wr.rdma = { (uintptr_t)remote_memory, remote->rkey } };
+	}
+	for (int i = 0; i < 10; i++) {
+		must(!ibv_post_send(a, wrs, &bad), "ibv_post_send");
+		ends_with(IBV_WC_SUCCESS);
+	}
+}
+
+static void cq_much_too_deep(void)
+{
+	with.cqe = 100000;
+	connect_both();
+	write_and_poll(5);
+}
+
+static void cq_polled_too_seldom(void)
+{
+	with.cqe = 15;
+	connect_both();
+	write_and_poll(14);
+}
+
+static void receives_ran_out(void)
+{
+	with.rnr_retry = 7;
+	with.min_rnr_timer = 14; /* 1 ms */
+	connect_both();
+	post_receive(receive_sge());
+	post_receive(receive_sge());
+	for (uint64_t i = 0; i < 6; i++)
+		post(IBV_WR_SEND, i, sge_of(8), 0, 0);
+	for (uint64_t i = 0; i < 6; i++) {
+		ends_with(IBV_WC_SUCCESS);
+		if (i > 0 && i < 5)
+			post_receive(receive_sge());
+	}
+}
+
+static void receives_for_each(void)
+{
+	struct ibv_sge all;
+
+	connect_both();
+	all = receive_sge();
+	for (int i = 0; i < 8; i++) {
+		struct ibv_recv_wr wr = { .sg_list = &all, .num_sge = 1 }, *bad;
+		struct ibv_qp *qp = i ? make_qp() : b;
+
+		for (int n = 0; n < 16; n++)
+			must(!ibv_post_recv(qp, &wr, &bad), "ibv_post_recv");
+	}
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	ends_with(IBV_WC_SUCCESS);
+}
+
+static void inline_of_few_cards(void)
+{
+	with.inline_bytes = 850;
+	connect_both();
+	write_and_poll(1);
+}
+
 static void crash(void)
 {
 	struct rlimit no_core = { 0 };
@@ -801,6 +1004,20 @@ static const struct {
 	MISTAKE(cm_port_used),
 	MISTAKE(cm_no_address),
 	MISTAKE(cm_backlog),
+	MISTAKE(send_buffer_changed),
+	MISTAKE(send_buffer_unmapped),
+	MISTAKE(region_unmapped),
+	MISTAKE(buffers_used_again),
+	MISTAKE(event_waited_for_in_vain),
+	MISTAKE(event_polled_for_in_vain),
+	MISTAKE(events_waited_for),
+	MISTAKE(one_call_each),
+	MISTAKE(lists_with_one_completion),
+	MISTAKE(cq_much_too_deep),
+	MISTAKE(cq_polled_too_seldom),
+	MISTAKE(receives_ran_out),
+	MISTAKE(receives_for_each),
+	MISTAKE(inline_of_few_cards),
 	MISTAKE(crash),
 	MISTAKE(closed_stderr),
 	MISTAKE(mistake_before_fork),

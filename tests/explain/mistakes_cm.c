@@ -34,7 +34,8 @@ static struct rdma_cm_event *await(enum rdma_cm_event_type type)
 	must(!rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
 	if (event->event == type)
 		return event;
-	printf("FAILED: %s came, and %s was due\n", rdma_event_str(event->event), rdma_event_str(type));
+	printf("FAILED: %s came, and %s was due\n", rdma_event_str(event->event),
+	       rdma_event_str(type));
 	must(false, "the event");
 	return NULL;
 }
@@ -54,7 +55,10 @@ static struct rdma_cm_id *bound(void)
 static void ask(const struct rdma_cm_id *there)
 {
 	struct sockaddr_in to = here(rdma_get_src_port((struct rdma_cm_id *)there));
-	struct rdma_conn_param param = { .retry_count = 1, .rnr_retry_count = 1, .qp_num = 0x4001 };
+	static uint32_t number = 0x4001;
+	struct rdma_conn_param param = { .retry_count = 1,
+					 .rnr_retry_count = 1,
+					 .qp_num = number++ };
 	struct rdma_cm_id *id = make_id();
 
 	must(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), "rdma_resolve_addr");
@@ -96,7 +100,8 @@ void cm_port_used(void)
 	struct rdma_cm_id *first = bound(), *second = make_id();
 	struct sockaddr_in same = here(rdma_get_src_port(first));
 
-	must(rdma_bind_addr(second, (struct sockaddr *)&same) == -1 && errno == EADDRINUSE, "refused");
+	must(rdma_bind_addr(second, (struct sockaddr *)&same) == -1 && errno == EADDRINUSE,
+	     "refused");
 }
 
 /* 192.0.2.0/24 is nobody's (RFC 5737). */
@@ -105,7 +110,8 @@ void cm_no_address(void)
 	struct sockaddr_in nobodys = here(0);
 
 	nobodys.sin_addr.s_addr = htonl(0xc0000201);
-	must(rdma_bind_addr(make_id(), (struct sockaddr *)&nobodys) == -1 && errno == EADDRNOTAVAIL, "refused");
+	must(rdma_bind_addr(make_id(), (struct sockaddr *)&nobodys) == -1 && errno == EADDRNOTAVAIL,
+	     "refused");
 }
 
 void cm_backlog(void)
@@ -115,8 +121,11 @@ void cm_backlog(void)
 	struct sockaddr_in any = here(0);
 
 	must(of_server && !rdma_create_id(of_server, &server, NULL, RDMA_PS_TCP), "rdma_create_id");
-	must(!rdma_bind_addr(server, (struct sockaddr *)&any) && !rdma_listen(server, 2), "rdma_listen");
-	printf("port=%u\n", ntohs(rdma_get_src_port(server)));
+	must(!rdma_bind_addr(server, (struct sockaddr *)&any) && !rdma_listen(server, 2),
+	     "rdma_listen");
 	for (int i = 0; i < 3; i++)
 		ask(server);
+	/* Who hears of this, its requests before have been heard of. */
+	ask(bound());
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_REJECTED));
 }

@@ -41,6 +41,11 @@ void buffers_start(void)
 		pool = map;
 }
 
+void buffers_after_fork(void)
+{
+	pthread_mutex_init(&written.lock, NULL);
+}
+
 /* ---- What the device writes ---- */
 
 static void note_range(uint64_t start, uint64_t end)

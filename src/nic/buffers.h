@@ -21,6 +21,8 @@
 
 /* Before anybody posts, when somebody watches. */
 void buffers_start(void);
+/* In a forked child: nobody holds the lock. */
+void buffers_after_fork(void);
 /* A WQE that is whole; QP's lock held. */
 void buffers_posted(struct nic_swqe *wqe);
 /* A receive. */

@@ -93,6 +93,7 @@ static void after_fork_in_child(void)
 	if (the_nic) {
 		atomic_store(&the_nic->orphan, true);
 		watch_stop();
+		buffers_after_fork();
 		share_after_fork_in_child(the_nic);
 		cm_stop(the_nic);
 		wire_stop(the_nic);

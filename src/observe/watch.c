@@ -344,7 +344,6 @@ void watch_waits(uint32_t qpn, uint64_t now, uint32_t waiting)
 
 	if (!qp)
 		return;
-	qp->waits++;
 	qp->waits_since = now;
 	raise_to(&qp->most_waiting, waiting);
 }
@@ -356,6 +355,7 @@ void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting)
 	if (!qp || !qp->waits_since)
 		return;
 	raise_to(&qp->most_waiting, waiting);
+	qp->waits++;
 	qp->waited += now - qp->waits_since;
 	qp->waits_since = 0;
 }

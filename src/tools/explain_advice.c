@@ -17,6 +17,7 @@
 #define SIGNALS_MATTER 64u /* requests */
 #define BYTES_MATTER   (64u << 10)
 #define QPS_MATTER     4u
+#define ENTRIES_MATTER 8u
 
 struct advice {
 	FILE *to;
@@ -163,7 +164,7 @@ static void advise_depth(struct advice *advice, const struct watch_cq *cq)
 
 	if (cq->has_srq || !cq->most_fed)
 		return;
-	if (cq->cqe < cq->most_fed && high >= cq->cqe - cq->cqe / 4)
+	if (cq->cqe < cq->most_fed && cq->cqe >= ENTRIES_MATTER && high >= cq->cqe - cq->cqe / 4)
 		say(advice,
 		    _("CQ %u: up to %u completions waited in it, and it was created for %u: it is polled too seldom, or too small. The "
 		      "queues that complete in it can bring %u, which is its safe depth."),

@@ -25,7 +25,7 @@ fill() {
 
 # says CODE PATTERN FILE: a paragraph of this code has it in its sentence.
 says() {
-	grep -A 1 ", $1 (\|: $1 (" "$3" | grep -Eq -- "$2" || fail "no $1 with '$2' in: $(cat "$3")"
+	grep -A 1 "[,:0-9] $1 (" "$3" | grep -Eq -- "$2" || fail "no $1 with '$2' in: $(cat "$3")"
 }
 
 # The sentence names the true cause and the program's own numbers, in both languages; it happened once.

@@ -79,7 +79,7 @@ static void note_module(struct watch *watch, uintptr_t address)
 			path = program;
 		module->end = (uintptr_t)found.dlfo_map_end;
 		module->bias = found.dlfo_link_map->l_addr;
-		strncpy(module->path, path, sizeof(module->path) - 1);
+		memcpy(module->path, path, strnlen(path, sizeof(module->path) - 1));
 		atomic_store_explicit(&module->ready, 1, memory_order_release);
 		return;
 	}

@@ -402,11 +402,13 @@ bool over_the_wire(void)
 	return transport && !strcmp(transport, "roce");
 }
 
-static bool is_socket(DIR *dir, const char *name)
+/* Is it a socket of the wire? */
+static bool is_of_the_wire(int fd)
 {
-	char target[64] = "";
+	int domain;
 
-	return readlinkat(dirfd(dir), name, target, sizeof(target) - 1) > 0 && !strncmp(target, "socket:", 7);
+	return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &(socklen_t){ sizeof(domain) }) &&
+	       (over_the_wire() || domain == AF_INET || domain == AF_INET6);
 }
 
 unsigned count_fds(void)
@@ -415,7 +417,7 @@ unsigned count_fds(void)
 	unsigned count = 0;
 
 	for (struct dirent *entry; dir && (entry = readdir(dir));)
-		count += !over_the_wire() || !is_socket(dir, entry->d_name);
+		count += entry->d_name[0] == '.' || !is_of_the_wire(atoi(entry->d_name));
 	closedir(dir);
 	return count - 3; /* ., .. and the directory itself */
 }

@@ -138,7 +138,8 @@ struct memory_use {
 
 struct memory_use memory_use(void);
 
-/* Resources of this process: open descriptors (over the wire without sockets, which are the device's and stay with it), segments in /proc/self/maps. What else it maps of a peer has a descriptor. */
+/* Resources of this process: open descriptors, without those of the wire, which are the device's and come with the first packet that
+ * needs one; segments in /proc/self/maps. What else it maps of a peer has a descriptor. */
 unsigned count_fds(void);
 unsigned count_maps(void);
 /* Whether this page is one that peers map. */

@@ -103,14 +103,16 @@ static void post_receive(struct end *end, uint64_t i)
 
 static struct end *make_end(enum ibv_qp_type type)
 {
-	struct end *end = calloc(1, sizeof(*end));
+	static struct end ends[3];
+	static unsigned made;
+	struct end *end = &ends[made++];
 	struct ibv_qp_init_attr init = {
 		.qp_type = type,
 		.cap = { .max_send_wr = 8, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
 
-	CHECK(end);
+	CHECK(made <= 3);
 	end->cq = ibv_create_cq(context, 2 * RECEIVES, NULL, NULL, 0);
 	CHECK(end->cq);
 	init.send_cq = init.recv_cq = end->cq;

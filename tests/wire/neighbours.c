@@ -328,6 +328,7 @@ static int be_sender(uint64_t ms, bool v6)
 		CHECK(i < 1000);
 		usleep(10000);
 	}
+	freeaddrinfo(found);
 	setsockopt(line, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 	open_device(v6);
 	make_qp(UD);

@@ -119,7 +119,8 @@ void cm_after_fork_in_parent(struct nic *nic)
 	pthread_mutex_unlock(&nic->cm->lock);
 }
 
-void cm_record(struct cm *cm, const struct cm_id *id, enum cause_code code, int error, uint64_t value)
+void cm_record_address(struct cm *cm, const struct cm_id *id, const union cm_address *address, enum cause_code code, int error,
+		       uint64_t value)
 {
 	struct cause c = { .code = code, .error = error, .value = value };
 
@@ -128,10 +129,19 @@ void cm_record(struct cm *cm, const struct cm_id *id, enum cause_code code, int 
 	if (id) {
 		c.qpn = id->local_qpn;
 		c.peer_qpn = id->remote_qpn;
-		c.key = id->dst.any.sa_family ? address_port(&id->dst) : id->src.any.sa_family ? address_port(&id->src) : 0;
-		c.state = id->state;
+	}
+	if (address && address->any.sa_family) {
+		union ibv_gid gid = address_gid(address);
+
+		memcpy(c.address, gid.raw, sizeof(c.address));
+		c.port = address_port(address);
 	}
 	cause_record(nic_causes(cm->nic), &c);
+}
+
+void cm_record(struct cm *cm, const struct cm_id *id, enum cause_code code, int error, uint64_t value)
+{
+	cm_record_address(cm, id, !id ? NULL : id->dst.any.sa_family ? &id->dst : &id->src, code, error, value);
 }
 
 static uint64_t next_due(const struct cm *cm)

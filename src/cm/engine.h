@@ -211,7 +211,10 @@ void cm_free(struct cm *cm);
 void cm_settle(struct cm *cm);
 /* Runs what is due; returns when to be called again. Lock held. */
 uint64_t cm_run(struct cm *cm);
+/* Of an address: the id's destination, else its source, or the one given. */
 void cm_record(struct cm *cm, const struct cm_id *id, enum cause_code code, int error, uint64_t value);
+void cm_record_address(struct cm *cm, const struct cm_id *id, const union cm_address *address, enum cause_code code, int error,
+		       uint64_t value);
 
 /* id.c */
 struct cm_id *id_make(struct cm_channel *channel, void *context, enum rdma_port_space ps, enum ibv_qp_type type);

@@ -33,6 +33,19 @@ static int leave(struct cm_id *id, int error, enum cause_code code)
 	return error;
 }
 
+/* The same, of an address that was asked for and is not the id's. */
+static int leave_address(struct cm_id *id, int error, enum cause_code code, const struct sockaddr *asked)
+{
+	struct cm *cm = id->cm;
+	union cm_address address = { 0 };
+
+	if (error) {
+		address_copy(&address, asked);
+		cm_record_address(cm, id, &address, code, error, (uint64_t)id->phase);
+	}
+	return leave(id, error, CAUSE_NONE);
+}
+
 static bool heap_has_room(struct cm *cm)
 {
 	size_t room = cm->heap_room ? 2 * cm->heap_room : 64;
@@ -207,10 +220,11 @@ int cm_bind(struct cm_id *id, const struct sockaddr *address)
 	if (id->phase != CM_IDLE)
 		return leave(id, EINVAL, CAUSE_CM_STATE);
 	error = bind_address(id, address);
-	return leave(id, error,
-		     error == EADDRINUSE ? CAUSE_CM_PORT_USED :
-		     error == EACCES	 ? CAUSE_CM_PORT_PRIVILEGED :
-					   CAUSE_CM_NO_ADDRESS);
+	return leave_address(id, error,
+			     error == EADDRINUSE ? CAUSE_CM_PORT_USED :
+			     error == EACCES	 ? CAUSE_CM_PORT_PRIVILEGED :
+						   CAUSE_CM_NO_ADDRESS,
+			     address);
 }
 
 /* To "any" goes to ourselves. */
@@ -274,7 +288,7 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 	if (!error)
 		error = resolve(id, &from, &to);
 	if (error)
-		return leave(id, error, error == EADDRINUSE ? CAUSE_CM_PORT_USED : CAUSE_CM_NO_ROUTE);
+		return leave_address(id, error, error == EADDRINUSE ? CAUSE_CM_PORT_USED : CAUSE_CM_NO_ROUTE, dst);
 	id->dst = to;
 	id->sgid = address_gid(&id->src);
 	id->dgid = address_gid(&to);

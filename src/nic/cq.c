@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "nic/attention.h"
+#include "nic/buffers.h"
 #include "nic/crash.h"
 #include "nic/keep_errno.h"
 #include "nic/qp.h"
@@ -18,6 +19,7 @@
 #include "nic/srq.h"
 #include "nic/visit.h"
 #include "observe/trace.h"
+#include "observe/watch.h"
 #include "roce/wire.h"
 
 #define LAP_SHIFT  33
@@ -220,6 +222,7 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 	atomic_store(&cq->shared->earlier, 0);
 	atomic_store(&cq->shared->timestamps, 0);
 	atomic_store(&cq->shared->ring, ring);
+	watch_cq_created(cq->index, cqe);
 	atomic_store_explicit(&nic->cqs.objects[cq->index], cq, memory_order_release);
 	if (trace_on())
 		trace_write(TRACE_CQ, 0, 0, cq->index, 0, cq->capacity, 0);
@@ -242,6 +245,7 @@ int nic_cq_destroy(struct nic_cq *cq)
 
 		if (trace_on())
 			trace_write(TRACE_CQ, 0, 0, cq->index, 0, 0, 0);
+		watch_cq_ended(cq->index, cq->high);
 		atomic_store(&cq->shared->ring, 0);
 		/* From here on the helper cannot find it; index reuse is slow. */
 		pthread_mutex_lock(&nic->lock);
@@ -431,14 +435,31 @@ static __attribute__((cold, noinline)) void trace_in_vain(struct nic_cq *cq)
 	cq->in_vain = true;
 }
 
+/* Of what is about to be given back, while somebody watches. */
+static __attribute__((cold, noinline)) void look_at_buffers(struct nic_qp *qp, uint32_t slot)
+{
+	uint32_t head = atomic_load_explicit(&qp->shared->sent.head, memory_order_relaxed);
+
+	buffers_completed(qp, head, ((slot - head) & ((1u << qp->sq_log2) - 1)) + 1);
+}
+
 /* Ends with a completion that was read. Ring lock held, since it was found: who destroys a queue takes
  * its completions away under it, before it frees what they refer to. */
 static void consume(struct nic_cq *cq, const struct found *found)
 {
 	if (trace_on())
 		trace_polled(cq, found);
+	if (__builtin_expect(watch_now() != NULL, false) && found->sender)
+		look_at_buffers(found->sender, found->slot);
 	give_back(found);
 	advance(cq);
+}
+
+static inline void count_poll(struct nic_cq *cq)
+{
+	cq->polls++;
+	if (__builtin_expect(watch_now() != NULL, false))
+		watch_cq_polled(cq->index);
 }
 
 bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
@@ -448,7 +469,7 @@ bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
 
 	nic_lock(&cq->ring_lock);
 	any = find_oldest(cq, &found);
-	cq->polls++;
+	count_poll(cq);
 	if (any) {
 		*cqe = *found.cqe;
 		consume(cq, &found);
@@ -472,7 +493,7 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 again:
 	nic_cq_begin(cq);
 	nic_lock(&cq->ring_lock);
-	cq->polls++;
+	count_poll(cq);
 	for (; got < n && find_oldest(cq, &found); got++) {
 		const struct nic_cqe *cqe = found.cqe;
 
@@ -503,6 +524,18 @@ again:
 	return got;
 }
 
+/* While somebody watches. */
+static __attribute__((cold, noinline)) void note_arming(struct nic_cq *cq)
+{
+	uint32_t waiting = 0;
+
+	nic_lock(&cq->ring_lock);
+	while (waiting < cq->ring->mask && more_wait(cq, waiting))
+		waiting++;
+	nic_unlock(&cq->ring_lock);
+	watch_cq_armed(cq->index, waiting, nic_now());
+}
+
 int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 {
 	if (nic_is_orphan(cq->nic))
@@ -518,6 +551,8 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 	} while (!atomic_compare_exchange_weak(&cq->shared->arm, &arm, want));
 	if (trace_on())
 		trace_write(TRACE_ARMED, solicited_only, 0, cq->index, 0, 0, 0);
+	if (watch_now())
+		note_arming(cq);
 	if (arm == NIC_ARM_FIRED)
 		nic_cq_deliver(cq);
 	if (wire_is_used(cq))

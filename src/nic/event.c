@@ -3,6 +3,9 @@
 #include "nic/event.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
@@ -10,6 +13,9 @@
 
 #include "nic/cq.h"
 #include "observe/trace.h"
+#include "observe/watch.h"
+
+#define LOST_AFTER 200 /* ms */
 
 int nic_tokens_open(void)
 {
@@ -81,8 +87,57 @@ static struct nic_cq *next_due(struct nic_channel *channel)
 	return found;
 }
 
+/* Whether a CQ of the channel was armed over completions and not polled since: its NIC, and its numbers in *c. NULL: none was. */
+static struct nic *find_forgotten(struct nic_channel *channel, struct cause *c)
+{
+	struct nic *found = NULL;
+
+	pthread_mutex_lock(&channel->lock);
+	list_for_each(node, &channel->cqs) {
+		struct nic_cq *cq = list_entry(node, struct nic_cq, of_channel);
+		uint32_t arm = atomic_load(&cq->shared->arm);
+		uint64_t armed_at = 0;
+
+		c->value = watch_cq_forgotten(cq->index, &armed_at);
+		if (!c->value || (arm != NIC_ARM_ANY && arm != NIC_ARM_SOLICITED))
+			continue;
+		c->limit = nic_now() - armed_at;
+		c->qpn = cq->index;
+		found = cq->nic;
+		break;
+	}
+	pthread_mutex_unlock(&channel->lock);
+	return found;
+}
+
+/* While somebody watches: a program that waits so waits for ever, unless another thread polls or more arrives. It is given a moment;
+ * signals are kept for the wait proper, which they may be meant to end. */
+static void look_for_lost_event(struct nic_channel *channel)
+{
+	struct pollfd event = { .fd = channel->fd, .events = POLLIN };
+	struct cause c = { .code = CAUSE_CQ_EVENT_LOST };
+	sigset_t all, old;
+	struct nic *nic;
+	int came;
+
+	if (!find_forgotten(channel, &c))
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	came = poll(&event, 1, LOST_AFTER);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	nic = came ? NULL : find_forgotten(channel, &c);
+	if (!nic)
+		return;
+	c.stacks[CAUSE_STACK_CALL] = watch_stack();
+	cause_record(nic_causes(nic), &c);
+	watch_cq_polled(c.qpn); /* it is told once */
+}
+
 struct nic_cq *nic_channel_wait(struct nic_channel *channel)
 {
+	if (watch_now() && !(fcntl(channel->fd, F_GETFL) & O_NONBLOCK))
+		look_for_lost_event(channel);
 	for (;;) {
 		if (nic_tokens_take(channel->fd))
 			return NULL;

@@ -27,7 +27,7 @@
 #include "observe/counters.h"
 #include "observe/story.h"
 
-#define NIC_LAYOUT_VERSION 14
+#define NIC_LAYOUT_VERSION 15
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -82,7 +82,7 @@ struct nic_rwqe {
 	uint64_t wr_id;
 	uint64_t room; /* bytes of all SGEs */
 	uint32_t num_sge;
-	uint32_t reserved;
+	uint32_t stack; /* of its posting (observe/watch.h); meaningless while nobody watches */
 	struct ibv_sge sge[]; /* the queue's max_sge */
 };
 
@@ -397,6 +397,7 @@ struct seg_header {
 	_Atomic uint32_t slot_count;
 	_Atomic uint32_t slots[NIC_OWN_SLOTS];
 	_Atomic uint64_t wills; /* owner: offset of the first struct seg_wills, or 0 */
+	_Atomic uint64_t watch; /* owner: offset of its struct watch (observe/watch.h), or 0 */
 	char comm[16];
 	/* For who may read the owner's memory (uroce top): the tables of its private struct nic_qp and nic_cq, by index, and the
 	 * sizes of what they hold, which tell another build from ours. */

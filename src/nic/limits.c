@@ -210,6 +210,11 @@ const struct nic_limits *nic_limits(void)
 	return chosen;
 }
 
+const struct nic_limits *nic_profile(unsigned place)
+{
+	return place < NICS ? &nics[place] : NULL;
+}
+
 const char *const *nic_profiles(void)
 {
 	static const char *names[NICS + 2];

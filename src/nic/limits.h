@@ -26,6 +26,9 @@ struct nic_limits {
  * that name. */
 const struct nic_limits *nic_limits(void);
 
+/* The limits of the NICs that there are profiles of, as they have them; NULL past the end. */
+const struct nic_limits *nic_profile(unsigned place);
+
 /* The names that UROCE_PROFILE may have, NULL at the end. */
 const char *const *nic_profiles(void);
 

@@ -9,11 +9,13 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "nic/buffers.h"
 #include "nic/crash.h"
 #include "nic/mw.h"
 #include "nic/share.h"
 #include "nic/visit.h"
 #include "nic/vma.h"
+#include "observe/watch.h"
 
 static uint64_t make_state(uint32_t tag, bool valid, uint32_t access)
 {
@@ -140,6 +142,7 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 		table_free(&nic->mrs, mr->index);
 		return refuse(nic, CAUSE_NO_MEMORY, error, mr);
 	}
+	watch_region_registered(mr->lkey);
 	return 0;
 }
 
@@ -213,8 +216,10 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 	error = share_add(mr->nic, changed.addr, changed.length, &run);
 	if (!error) {
 		share_remove(mr->nic, mr->addr, mr->length, mr->shared->file);
+		watch_region_deregistered(mr->lkey);
 		*mr = changed;
 		publish(mr, flags & IBV_REREG_MR_CHANGE_TRANSLATION, &run);
+		watch_region_registered(mr->lkey);
 	}
 	share_unlock(mr->nic);
 	if (error) {
@@ -229,6 +234,8 @@ int nic_mr_deregister(struct nic_mr *mr)
 	KEEP_ERRNO;
 	if (nic_is_orphan(mr->nic))
 		return 0;
+	if (watch_now())
+		buffers_deregister(mr);
 
 	int error = revoke(mr);
 
@@ -237,6 +244,7 @@ int nic_mr_deregister(struct nic_mr *mr)
 	share_lock(mr->nic);
 	share_remove(mr->nic, mr->addr, mr->length, mr->shared->file);
 	share_unlock(mr->nic);
+	watch_region_deregistered(mr->lkey);
 	table_free(&mr->nic->mrs, mr->index);
 	return 0;
 }
@@ -280,6 +288,10 @@ enum cause_code mr_check(struct nic_segment *seg, bool remote, uint32_t key, uin
 	struct seg_mr *mr = mr_of_key(seg, key);
 	enum cause_code code = check(seg, mr, remote, key, addr, length, rights, pd, qpn, piece, c);
 
+	uint64_t watch = code ? atomic_load_explicit(&seg->hdr.watch, memory_order_acquire) : 0;
+
+	if (watch)
+		watch_find_region(seg_at(seg, watch), key, c);
 	/* Not one that the key does not, or no longer, name. */
 	if (code && c->region_length && code != CAUSE_RKEY_DEREGISTERED && code != CAUSE_LKEY_DEREGISTERED)
 		atomic_fetch_add_explicit(&mr->refused, 1, memory_order_relaxed);

@@ -276,6 +276,8 @@ static enum cause_code bind(struct nic_qp *qp, const struct nic_swqe *wqe, struc
 	c->length = wqe->window_length;
 	c->access = wqe->window_access;
 	c->pd = qp->pd;
+	if (code == CAUSE_BIND_REGION)
+		c->value = wqe->window_lkey;
 	if (code)
 		return code;
 	unbind(mw->shared);

@@ -19,6 +19,7 @@
 #include "cm/engine.h"
 #include "local/attach.h"
 #include "nic/addresses.h"
+#include "nic/buffers.h"
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
@@ -27,6 +28,8 @@
 #include "nic/share.h"
 #include "nic/transport.h"
 #include "nic/visit.h"
+#include "observe/report.h"
+#include "observe/watch.h"
 #include "observe/witness.h"
 #include "roce/wire.h"
 
@@ -92,6 +95,8 @@ static void after_fork_in_child(void)
 	if (the_nic) {
 		observed_stop(the_nic); /* first: its ring is not mapped here either */
 		atomic_store(&the_nic->orphan, true);
+		watch_stop();
+		buffers_after_fork();
 		share_after_fork_in_child(the_nic);
 		cm_stop(the_nic);
 		wire_stop(the_nic);
@@ -139,6 +144,21 @@ static void introduce(struct nic *nic, uint64_t size)
 	witness_show(nic->seg_fd);
 }
 
+/* Without room for it there are no stacks. */
+static void start_watch(struct nic *nic)
+{
+	uint64_t offset;
+
+	if (!report_tells() && !witness_is_there())
+		return;
+	offset = arena_alloc(&nic->arena, sizeof(struct watch));
+	if (!offset)
+		return;
+	buffers_start();
+	watch_start(seg_at(nic->seg, offset));
+	atomic_store_explicit(&nic->seg->hdr.watch, offset, memory_order_release);
+}
+
 /* Whoever may not use it would not fail at once, but wait for ever later. 0, or errno. */
 static int try_doorbell(struct nic *nic)
 {
@@ -184,6 +204,7 @@ static struct nic *make(const char **why, int *error)
 		goto no_descriptors;
 	introduce(nic, size);
 	arena_init(&nic->arena, nic->seg, nic->seg_fd, size);
+	start_watch(nic);
 	*why = "no file locks (fcntl F_SETLK)";
 	*error = life_begin(nic->seg_fd);
 	if (*error)
@@ -230,6 +251,7 @@ no_attach:
 	if (nic->epoll >= 0)
 		close(nic->epoll);
 no_descriptors:
+	watch_stop();
 	segment_destroy(nic->seg, nic->seg_fd, size);
 no_tables:
 	if (nic)
@@ -298,6 +320,7 @@ void nic_close(struct nic *nic)
 	wire_stop(nic);
 	addresses_stop(nic);
 	attach_stop(nic);
+	watch_stop();
 	arena_destroy(&nic->arena);
 	close(nic->doorbell);
 	close(nic->epoll);

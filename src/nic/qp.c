@@ -21,6 +21,7 @@
 #include "nic/visit.h"
 #include "observe/report.h"
 #include "observe/trace.h"
+#include "observe/watch.h"
 
 #define DESTROYED 255 /* of struct trace_qp */
 
@@ -109,6 +110,23 @@ static uint32_t swqe_stride(const struct ibv_qp_cap *cap)
 	return (uint32_t)((lines | 1) * NIC_CACHE_LINE);
 }
 
+static void watch_creation(const struct nic_qp *qp, const struct nic_qp_init *init)
+{
+	if (!watch_now())
+		return;
+	watch_qp_created(&(struct watch_qp){ .qpn = qp->qpn,
+					     .send_cq = qp->send_cq->index,
+					     .recv_cq = qp->recv_cq->index,
+					     .max_send_wr = init->cap.max_send_wr,
+					     .max_recv_wr = qp->srq ? 0 : init->cap.max_recv_wr },
+			 qp->srq != NULL);
+	watch_asks((struct watch_asked){ .send_wr = init->cap.max_send_wr,
+					 .recv_wr = qp->srq ? 0 : init->cap.max_recv_wr,
+					 .send_sge = init->cap.max_send_sge,
+					 .recv_sge = qp->srq ? 0 : init->cap.max_recv_sge,
+					 .inline_bytes = init->cap.max_inline_data });
+}
+
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp *qp)
 {
 	KEEP_ERRNO;
@@ -178,6 +196,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		atomic_fetch_add(&qp->srq->users, 1);
 	nic_qp_set_state(qp, IBV_QPS_RESET);
 	tell(qp, STORY_CREATED);
+	watch_creation(qp, init);
 	atomic_store_explicit(&nic->qps.objects[qp->index], qp, memory_order_release);
 	return 0;
 
@@ -272,6 +291,7 @@ void nic_qp_destroy(struct nic_qp *qp)
 	bool visited = false;
 
 	if (!nic_is_orphan(nic)) {
+		watch_qp_ended(qp->qpn, qp->srq ? 0 : rq_available(&qp->shared->rq));
 		nic_lock(&qp->lock);
 		transport_disconnect(qp);
 		qp->state = IBV_QPS_RESET;

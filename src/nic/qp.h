@@ -57,6 +57,10 @@ struct nic_swqe {
 			uint32_t window_lkey, window_access;
 		};
 	};
+	/* While somebody watches (observe/watch.h): the stack of its posting, and where a copy of its memory as it was then is kept
+	 * (nic/buffers.h; 0: there is none). */
+	uint32_t stack;
+	uint64_t copy;
 	nic_aligned uint64_t wr_id;
 	uint64_t remote_addr;
 	uint64_t length; /* bytes of the message */

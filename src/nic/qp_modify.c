@@ -12,6 +12,7 @@
 #include "nic/qp.h"
 #include "nic/qp_internal.h"
 #include "nic/requester.h"
+#include "observe/watch.h"
 
 enum { RC, UC, UD, TYPES };
 
@@ -256,6 +257,9 @@ static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if (error)
 		return error;
 	apply(qp, attr, mask);
+	if (watch_now())
+		watch_qp_connected(qp->qpn, mask & IBV_QP_DEST_QPN ? attr->dest_qp_num : 0,
+				   mask & IBV_QP_MAX_QP_RD_ATOMIC ? attr->max_rd_atomic : 0);
 	qp->modified++;
 	if (to != from || mask & IBV_QP_STATE)
 		enter(qp, from, to);

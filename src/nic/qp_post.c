@@ -8,10 +8,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "nic/buffers.h"
 #include "nic/limits.h"
 #include "nic/request.h"
 #include "nic/requester.h"
 #include "observe/trace.h"
+#include "observe/watch.h"
 
 /* Where the opcode may be used (specification tables 38 and 76: there is no UC packet that invalidates). */
 static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
@@ -101,6 +103,8 @@ static int claim(struct nic_qp *qp, uint64_t wr_id, enum ibv_wr_opcode opcode, u
 	wqe->opcode = (uint8_t)opcode;
 	wqe->send_flags = (uint16_t)(flags | (qp->sq_sig_all ? IBV_SEND_SIGNALED : 0));
 	wqe->list_index = index;
+	if (__builtin_expect(watch_now() != NULL, false))
+		wqe->stack = watch_stack();
 	*to = wqe;
 	qp->sq_claimed++;
 	qp->batch_count++;
@@ -220,6 +224,25 @@ static void begin(struct nic_qp *qp)
 	qp->batch_error = 0;
 }
 
+/* While somebody watches: how it posts, and what. */
+static __attribute__((cold, noinline)) void note_posts(struct nic_qp *qp)
+{
+	uint64_t seen = qp->send_cq->polls + (qp->recv_cq == qp->send_cq ? 0 : qp->recv_cq->polls);
+	uint32_t signaled = 0;
+	bool atomic = false;
+
+	for (uint64_t position = qp->sq_tail; position != qp->sq_claimed; position++) {
+		const struct nic_swqe *wqe = qp_swqe(qp, position);
+
+		buffers_posted(qp_swqe(qp, position));
+		signaled += !!(wqe->send_flags & IBV_SEND_SIGNALED);
+		atomic |= is_atomic(wqe->opcode);
+	}
+	for (unsigned kind = 0; kind < NIC_KINDS; kind++)
+		seen += atomic_load_explicit(&qp->shared->received.requests[kind], memory_order_relaxed);
+	watch_posted(qp->qpn, (uint32_t)(qp->sq_claimed - qp->sq_tail), signaled, atomic, seen);
+}
+
 /* Not worth a call. */
 static inline __attribute__((always_inline)) void publish(struct nic_qp *qp)
 {
@@ -227,6 +250,8 @@ static inline __attribute__((always_inline)) void publish(struct nic_qp *qp)
 	uint32_t tail = (uint32_t)qp->sq_claimed;
 	uint32_t depth = tail - atomic_load_explicit(&sent->head, memory_order_relaxed);
 
+	if (__builtin_expect(watch_now() != NULL, false))
+		note_posts(qp);
 	qp->sq_tail = qp->sq_claimed;
 	atomic_store_explicit(&sent->posted, tail, memory_order_relaxed);
 	if (__builtin_expect(depth > atomic_load_explicit(&sent->high, memory_order_relaxed), false))

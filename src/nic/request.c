@@ -3,6 +3,7 @@
 #include "nic/request.h"
 
 #include "nic/limits.h"
+#include "observe/watch.h"
 
 static enum cause_code wrong_length(const struct nic_swqe *wqe, enum cause_code code, uint64_t limit, struct cause *c)
 {
@@ -71,5 +72,7 @@ uint32_t request_record(const struct nic_qp *qp, const struct nic_swqe *wqe, enu
 	c->state = qp->state;
 	if (!c->length)
 		c->length = wqe->length;
+	if (watch_now() && !c->stacks[CAUSE_STACK_CALL])
+		c->stacks[CAUSE_STACK_CALL] = wqe->stack;
 	return cause_record(nic_causes(qp->nic), c);
 }

@@ -11,6 +11,7 @@
 #include "nic/visit.h"
 #include "observe/report.h"
 #include "observe/trace.h"
+#include "observe/watch.h"
 
 /* How long work that only waits for its turn is left to the program's own polling before the helper
  * takes it. */
@@ -208,8 +209,10 @@ static void tell_of_waiting(struct nic_qp *qp, struct nic_swqe *wqe, const struc
 static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
 			       const struct transport_result *result)
 {
-	if (!qp->rnr_waits)
+	if (!qp->rnr_waits) {
 		qp->rnr_since = nic_now();
+		watch_waits(qp->qpn, qp->rnr_since, (uint32_t)(qp->sq_tail - qp->sq_exec));
+	}
 	qp->rnr_waits = true;
 	counter_add_event(&qp->shared->events.rnr_nak_retry_err, &qp->nic->seg->counters.rnr_nak_retry_err);
 	if (qp->attr.rnr_retry == 7 || qp->rnr_left) { /* 7: for ever */
@@ -282,6 +285,8 @@ static void step(struct nic_qp *qp, uint64_t *budget)
 
 	switch (outcome) {
 	case TRANSPORT_DONE: {
+		if (qp->rnr_waits && watch_now())
+			watch_waited(qp->qpn, nic_now(), (uint32_t)(qp->sq_tail - qp->sq_exec));
 		uint64_t delay = timing_mode() == TIMING_RANDOM ? timing_delay() : 0;
 
 		if (delay)

@@ -9,6 +9,7 @@
 #include "nic/mr.h"
 #include "nic/qp_internal.h"
 #include "observe/trace.h"
+#include "observe/watch.h"
 
 struct seg_qp *responder_find(const struct target *target, uint32_t qpn, uint32_t *index)
 {
@@ -101,6 +102,16 @@ static enum response admit_connected(struct seg_qp *qp, const struct request *re
 	}
 	c->limit = c->value = 0;
 	return RESPONSE_ACK;
+}
+
+/* It is the receive that is wrong, so it is its posting that matters. */
+static void blame_receive(const struct target *target, const struct nic_rwqe *wqe, struct cause *c)
+{
+	uint64_t watch = atomic_load_explicit(&target->seg->hdr.watch, memory_order_acquire);
+
+	if (watch && wqe->stack)
+		c->stacks[CAUSE_STACK_CALL] =
+			wqe->stack | (seg_at(target->seg, watch) == watch_now() ? 0 : CAUSE_STACK_OF_PEER);
 }
 
 static uint32_t index_of(const struct target *target, const struct seg_qp *qp)
@@ -208,14 +219,17 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 		if (!part)
 			continue;
 		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE,
-			     receive->pd, 0, &pieces[*count], c))
+			     receive->pd, 0, &pieces[*count], c)) {
+			blame_receive(target, wqe, c);
 			return CAUSE_RECEIVE_BAD_SGE;
+		}
 		(*count)++;
 		left -= part;
 	}
 	if (left) {
 		c->limit = room;
 		c->value = length;
+		blame_receive(target, wqe, c);
 		return CAUSE_RECEIVE_TOO_SHORT;
 	}
 	return CAUSE_NONE;

@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nic/buffers.h"
 #include "nic/crash.h"
 #include "nic/prefetch.h"
 #include "nic/timing.h"
 #include "observe/trace.h"
+#include "observe/watch.h"
 
 #define LAP_SHIFT   41
 #define LAP_MASK    0x7fffffu
@@ -150,6 +152,10 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 {
 	struct cause cause = { .role = CAUSE_OF_POST, .opcode = IBV_WC_RECV, .qpn = qpn };
 
+	bool watched = __builtin_expect(watch_now() != NULL, false);
+	uint32_t before = watched ? rq_available(rq->shared) : 0;
+	uint64_t room = 0;
+
 	nic_lock(&rq->lock);
 	for (; wr; wr = wr->next, cause.wr_index++) {
 		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge) {
@@ -172,6 +178,10 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 		wqe->wr_id = wr->wr_id;
 		wqe->num_sge = (uint32_t)wr->num_sge;
 		wqe->room = 0;
+		if (watched) {
+			wqe->stack = watch_stack();
+			buffers_receive(wr->sg_list, wqe->num_sge);
+		}
 		/* Not if it is 0, so that nobody waits for a line that nobody needs. */
 		if (wqe->cqe.reserved)
 			wqe->cqe.reserved = 0;
@@ -181,8 +191,12 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 		}
 		if (trace_on()) /* before anybody can take it */
 			trace_write(TRACE_POST_RECV, full == CAUSE_SRQ_FULL, 0, qpn, slot, (uint32_t)wqe->room, wr->wr_id);
+		if (watched && wqe->room > room)
+			room = wqe->room;
 		publish_slot(rq, slot);
 	}
+	if (watched)
+		watch_received(qpn, before, rq_available(rq->shared), room);
 	if (rq->max_wr - rq->free_count > atomic_load_explicit(&rq->shared->high, memory_order_relaxed))
 		atomic_store_explicit(&rq->shared->high, rq->max_wr - rq->free_count, memory_order_relaxed);
 	nic_unlock(&rq->lock);

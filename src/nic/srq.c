@@ -8,6 +8,7 @@
 
 #include "nic/visit.h"
 #include "observe/trace.h"
+#include "observe/watch.h"
 
 int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		   struct nic_srq *srq)
@@ -31,6 +32,7 @@ int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_s
 		table_free(&nic->srqs, srq->index);
 		return error;
 	}
+	watch_asks((struct watch_asked){ .srqs = 1 });
 	srq->shared->pd = pd;
 	atomic_store(&srq->shared->exists, 1);
 	if (trace_on())

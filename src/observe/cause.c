@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Causes: the ring that keeps the newest ones, and their short texts. */
+/* Causes: the ring that keeps the newest ones. */
 #include "observe/cause.h"
 
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "observe/trace.h"
+#include "observe/watch.h"
 
 #define RING_SLOTS (sizeof(((struct cause_ring *)0)->slots) / sizeof(struct cause))
 
@@ -36,9 +37,15 @@ void (*_Atomic cause_listener)(const struct cause *c);
 uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 {
 	void (*listener)(const struct cause *) = atomic_load_explicit(&cause_listener, memory_order_acquire);
+	struct cause completed;
 	struct timespec now;
 	uint64_t position;
 
+	if (watch_now()) {
+		completed = *c;
+		watch_complete(&completed);
+		c = &completed;
+	}
 	if (listener)
 		listener(c);
 	if (!ring)
@@ -58,39 +65,4 @@ uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 	if (trace_on())
 		trace_write(TRACE_CAUSE, 0, 0, c->qpn, c->code, (uint32_t)c->error, position);
 	return c->code;
-}
-
-static const struct cause_entry entries[] = {
-#define CAUSE(name, number, text) { number, #name, text },
-#include "observe/cause_codes.h"
-#undef CAUSE
-};
-
-const struct cause_entry *cause_entry(unsigned place)
-{
-	return place < sizeof(entries) / sizeof(entries[0]) ? &entries[place] : NULL;
-}
-
-static const struct cause_entry *find(uint32_t code)
-{
-	const struct cause_entry *entry;
-
-	for (unsigned place = 0; (entry = cause_entry(place)); place++)
-		if (entry->code == code)
-			return entry;
-	return NULL;
-}
-
-const char *cause_text(uint32_t code)
-{
-	const struct cause_entry *entry = find(code);
-
-	return entry ? entry->text : "unknown cause";
-}
-
-const char *cause_name(uint32_t code)
-{
-	const struct cause_entry *entry = find(code);
-
-	return entry ? entry->name : NULL;
 }

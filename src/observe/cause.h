@@ -26,6 +26,18 @@ enum cause_role {
 	CAUSE_OF_POST,	  /* one that was refused when it was posted; the opcode of a receive is IBV_WC_RECV */
 };
 
+/* Whose call stacks belong to it. They are kept while somebody is told of causes (watch.h). */
+enum cause_stack {
+	CAUSE_STACK_CALL,	  /* of the work request's posting, or of the verb that was refused */
+	CAUSE_STACK_REGISTERED,	  /* of the region that the key names, or named */
+	CAUSE_STACK_DEREGISTERED, /* the same */
+	CAUSE_STACK_QP,		  /* of the queue pair's creation */
+	CAUSE_STACKS,
+};
+
+/* In a number: it is one of the process at the other end, peer_pid. */
+#define CAUSE_STACK_OF_PEER (1u << 31)
+
 /* Unused numbers are 0; a field means the same in every code. */
 struct cause {
 	_Atomic uint64_t
@@ -58,6 +70,10 @@ struct cause {
 	uint32_t role; /* enum cause_role */
 	uint32_t psn;  /* of the first packet */
 	uint32_t peer_psn; /* the one that the other end expects */
+	/* Connections by address: where to, or what was to be bound. IPv6, or IPv4 mapped into it; all 0: not known. */
+	uint8_t address[16];
+	uint32_t port;
+	uint32_t stacks[CAUSE_STACKS]; /* enum cause_stack: numbers of watch.h; 0: none */
 };
 
 #define CAUSE_BEING_WRITTEN UINT64_MAX

@@ -71,6 +71,10 @@ CAUSE(RNR_WAIT, 58, "a request waits long for a receive at the other end")
 CAUSE(FLUSHED, 60, "flushed: the queue pair was already in the error state")
 CAUSE(CQ_OVERFLOW, 61, "the completion queue was full")
 CAUSE(BAD_REQUEST, 63, "a packet from the peer that its message has no place for")
+CAUSE(BUFFER_CHANGED, 64, "the memory of a send request was changed before its completion was polled")
+CAUSE(BUFFER_GONE, 65, "the memory of a send request was unmapped before its completion was polled")
+CAUSE(REGION_UNMAPPED, 66, "memory was unmapped while it was registered")
+CAUSE(CQ_EVENT_LOST, 67, "a completion queue was armed while completions waited in it, and not polled again")
 CAUSE(PEER_REPORTED, 62, "the peer's request failed at this queue pair")
 
 /* Datagrams and UC messages that nobody hears of */

@@ -2,6 +2,7 @@
 /* From a cause to words. See explain.h. */
 #include "observe/explain.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <libintl.h>
@@ -18,7 +19,7 @@
 #define V(verb)	  (1u << EXPLAIN_##verb)
 
 /* What a sentence is about. */
-enum subject { REQUEST, RECEIVE, MESSAGE, QP, CQ, SRQ, PATH, MEMORY, PROCESS };
+enum subject { REQUEST, RECEIVE, MESSAGE, QP, CQ, SRQ, PATH, MEMORY, PROCESS, CONNECTION };
 
 #define TEXT(name, subject, statuses, error, verbs, what, todo) { CAUSE_##name, subject, statuses, error, verbs, what, todo },
 static const struct explain_row rows[] = {
@@ -39,6 +40,7 @@ enum part {
 	HEAD_SRQ,
 	HEAD_MEMORY,
 	HEAD_VERB,
+	HEAD_CONNECTION,
 	TRIES,
 	BYTE,
 	BYTES,
@@ -51,6 +53,8 @@ enum part {
 	OTHER_END,
 	THIS_END,
 	VALUE,
+	PHASES, /* of an id of a connection: enum cm_phase */
+	LAST_PHASE = PHASES + 6,
 	PARTS,
 };
 
@@ -63,6 +67,7 @@ static const char *const parts[PARTS] = {
 	[HEAD_SRQ] = N_("SRQ {qpn:zero}: "),
 	[HEAD_MEMORY] = N_("Memory region: "),
 	[HEAD_VERB] = N_("A verb was refused: "),
+	[HEAD_CONNECTION] = N_("Connection[ with {address}][, port {port}][, QP {qpn}]: "),
 	[TRIES] = N_("nothing came back to {count} attempts, {limit:ms} each (retry_cnt, timeout)"),
 	[BYTE] = N_("1 byte"),
 	[BYTES] = N_("%llu bytes"),
@@ -75,6 +80,13 @@ static const char *const parts[PARTS] = {
 	[OTHER_END] = N_("the other end"),
 	[THIS_END] = N_("this end"),
 	[VALUE] = N_("[ (value: {value})]"),
+	[PHASES] = N_("new"),
+	[PHASES + 1] = N_("bound to an address"),
+	[PHASES + 2] = N_("resolved, without a route"),
+	[PHASES + 3] = N_("resolved, with its route"),
+	[PHASES + 4] = N_("listening"),
+	[PHASES + 5] = N_("connecting or connected"),
+	[LAST_PHASE] = N_("disconnected"),
 };
 
 static const char *const words[EXPLAIN_WORDS] = {
@@ -86,6 +98,11 @@ static const char *const words[EXPLAIN_WORDS] = {
 	[EXPLAIN_WORD_HOW] =
 		N_("More: uroce explain -- PROGRAM, uroce explain --last, or UROCE_EXPLAIN=stderr (off: not even this)."),
 	[EXPLAIN_WORD_END_ONE] = N_("uroce: %s (process %d): %llu cause of failure was recorded: %s"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_CALL] = N_("The call that it comes from:"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_REGISTERED] = N_("The region was registered by:"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_DEREGISTERED] = N_("The region was deregistered by:"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_QP] = N_("The queue pair was created by:"),
+	[EXPLAIN_WORD_LINES] = N_("(uroce explain -- PROGRAM shows functions and lines.)"),
 };
 
 /* The same in the language of the environment; NULL: English. Written once, by explain_translate(). */
@@ -396,6 +413,7 @@ static const struct field {
 	FIELD(limit, "number"),
 	FIELD(value, "number"),
 	FIELD(count, "number"),
+	FIELD(port, "number"),
 #undef FIELD
 };
 
@@ -443,6 +461,9 @@ static bool add_number(struct text *text, uint64_t number, const char *as)
 	} else if (!strcmp(as, "state")) {
 		add(text, "%s", explain_state((uint32_t)number));
 		return true;
+	} else if (!strcmp(as, "phase")) {
+		add(text, "%s", number <= LAST_PHASE - PHASES ? part(PHASES + (enum part)number) : "?");
+		return true;
 	} else if (!strcmp(as, "opcode")) {
 		if (number == IBV_WC_RECV)
 			add(text, "%s", part(RECEIVING));
@@ -460,6 +481,21 @@ static bool add_number(struct text *text, uint64_t number, const char *as)
 		return number || !strcmp(as, "zero");
 	}
 	return number;
+}
+
+static bool add_address(struct text *text, const uint8_t *address)
+{
+	static const uint8_t none[16], ipv4[12] = { [10] = 0xff, [11] = 0xff };
+	char ip[INET6_ADDRSTRLEN];
+
+	if (!memcmp(address, none, sizeof(none)))
+		return false;
+	if (!memcmp(address, ipv4, sizeof(ipv4)))
+		inet_ntop(AF_INET, address + sizeof(ipv4), ip, sizeof(ip));
+	else
+		inet_ntop(AF_INET6, address, ip, sizeof(ip));
+	add(text, "%s", ip);
+	return true;
 }
 
 /* name[:as], of length bytes. False if it is not known, which is 0 for most. */
@@ -484,6 +520,8 @@ static bool add_field(struct text *text, const char *name, size_t length, const 
 	}
 	if (!strcmp(key, "dest"))
 		return add_number(text, c->role == CAUSE_OF_REQUEST ? c->peer_qpn : c->qpn, "hex");
+	if (!strcmp(key, "address"))
+		return add_address(text, c->address);
 	if (!strcmp(key, "region")) {
 		char bytes[64];
 
@@ -542,6 +580,8 @@ static const char *head_of(enum subject subject, const struct cause *c)
 		return part(c->role == CAUSE_OF_POST ? HEAD_SRQ_REQUEST : HEAD_SRQ);
 	if (subject == CQ)
 		return part(HEAD_CQ);
+	if (subject == CONNECTION)
+		return part(HEAD_CONNECTION);
 	if (c->role != CAUSE_OF_OTHER)
 		return part(HEAD_REQUEST);
 	if (subject == MEMORY)

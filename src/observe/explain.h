@@ -28,6 +28,7 @@ enum explain_verb {
 	EXPLAIN_MODIFY_SRQ,
 	EXPLAIN_ATTACH, /* multicast */
 	EXPLAIN_OPEN,
+	EXPLAIN_CM, /* rdma_* */
 	EXPLAIN_ANY,
 };
 
@@ -72,6 +73,10 @@ enum explain_word {
 	EXPLAIN_WORD_END,     /* string: program; number: pid; number of causes; string: the first */
 	EXPLAIN_WORD_HOW,     /* how to see more */
 	EXPLAIN_WORD_END_ONE, /* as END, for one */
+	/* Before call stacks, in the order of enum cause_stack */
+	EXPLAIN_WORD_STACK,
+	EXPLAIN_WORD_LAST_STACK = EXPLAIN_WORD_STACK + CAUSE_STACKS - 1,
+	EXPLAIN_WORD_LINES, /* how to see lines */
 	EXPLAIN_WORDS,
 };
 const char *explain_word(enum explain_word word);

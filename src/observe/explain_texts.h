@@ -4,7 +4,7 @@
  *
  * Subject: what the sentence is about, and so how it begins (explain.c). Statuses: of completions that end so, errno and verbs: of
  * calls that are refused so. In the texts {field} is a member of struct cause, {field:as} the same in another form, and
- * [a|b] is a where all its fields are known, else b. A cause without a line here is told by its short text.
+ * [a|b] is a where all its fields are known, else b. Every code has a line.
  */
 
 /* Local checks of a work request */
@@ -208,6 +208,26 @@ TEXT(PEER_REPORTED, QP, 0, 0, 0,
 	"flushed."),
      N_("The error is the peer's: its completion, and its causes, say what it did wrong."))
 
+/* Misuse of buffers, found under uroce explain */
+TEXT(BUFFER_CHANGED, REQUEST, 0, 0, 0,
+     N_("byte {count:zero} of its {length:bytes}, at {addr}, was {limit:zero} when it was posted and {value:zero} when its completion "
+	"was polled: the program changed, or freed, the buffer in between."),
+     N_("Leave the memory of a request alone until its completion, or that of a later request of the same queue, was polled; use "
+	"several buffers in turn, or IBV_SEND_INLINE for short messages. On a card the peer may get either content, or a part of "
+	"each."))
+TEXT(BUFFER_GONE, REQUEST, 0, 0, 0,
+     N_("its memory at {addr} was unmapped before its completion was polled."),
+     N_("Keep the memory until the completion was polled, and deregister it before it is unmapped."))
+TEXT(REGION_UNMAPPED, MEMORY, 0, 0, 0,
+     N_("the {length:bytes} at {addr} of lkey {key}, or a part of them, were unmapped before they were deregistered."),
+     N_("Call ibv_dereg_mr before free() or munmap(): what is mapped there next is not what the card would reach."))
+
+TEXT(CQ_EVENT_LOST, CQ, 0, 0, 0,
+     N_("it was armed while completions waited in it ({value:zero}), and not polled in the {limit:ms} since: no event comes for these, "
+	"and who waits for one waits for ever."),
+     N_("After ibv_req_notify_cq poll once more until the CQ is empty, and only then wait for the event: what came before it was "
+	"armed brings none."))
+
 /* Datagrams and UC messages that nobody hears of */
 TEXT(DROP_NO_RECEIVE, MESSAGE, 0, 0, 0,
      N_("it was lost: no receive was posted at QP {dest}."),
@@ -350,3 +370,155 @@ TEXT(REG_IOVA, MEMORY, 0, EINVAL, V(REG_MR),
 TEXT(DEVICE_OPEN, PROCESS, 0, 0, V(OPEN),
      N_("the device could not be opened[: {error:errno}]."),
      N_("uroce doctor says what of this machine is in the way; VERBS_LOG_LEVEL=1 gives the reason."))
+
+/* Connections by address */
+TEXT(CM_STATE, CONNECTION, 0, EINVAL, V(CM),
+     N_("the id is {value:phase}, which does not allow this call."),
+     N_("Call in this order, each after the event of the one before: rdma_resolve_addr, rdma_resolve_route, "
+	"rdma_connect; or rdma_bind_addr, rdma_listen, and rdma_accept or rdma_reject for the id of a request."))
+TEXT(CM_NO_ADDRESS, CONNECTION, 0, EADDRNOTAVAIL, V(CM),
+     N_("no interface of this host has that address, or it is link-local and comes without its interface."),
+     N_("Bind to an address that ip address shows, or to the wildcard (0.0.0.0 or ::); a link-local one needs "
+	"sin6_scope_id."))
+TEXT(CM_PORT_USED, CONNECTION, 0, EADDRINUSE, V(CM),
+     N_("another id has this port already, of this program or another."),
+     N_("End the other one (a server that still runs?), or use another port; 0 takes one that is free."))
+TEXT(CM_PORT_PRIVILEGED, CONNECTION, 0, EACCES, V(CM),
+     N_("the port is below net.ipv4.ip_unprivileged_port_start, and so for the privileged."),
+     N_("Use a port from 1024 on, or lower that sysctl."))
+TEXT(CM_NO_ROUTE, CONNECTION, 0, 0, V(CM),
+     N_("there is no way there[ ({error:errno})]: no route, no such source address, or a link-local address without its "
+	"interface."),
+     N_("Look at ip route get ADDRESS and ping ADDRESS; give a link-local address its interface (sin6_scope_id)."))
+TEXT(CM_NO_LISTENER, CONNECTION, 0, 0, 0,
+     N_("refused: no program listens there on that port."),
+     N_("Start the server first and wait until it has called rdma_listen; compare address, port and port space "
+	"(RDMA_PS_TCP, RDMA_PS_UDP)."))
+TEXT(CM_REJECTED_BY_PROGRAM, CONNECTION, 0, 0, 0,
+     N_("the program at the other end rejected it: it called rdma_reject, or destroyed the id of the request."),
+     N_("Only that program knows why: look at the event's private data, and at its log."))
+TEXT(CM_STALE, CONNECTION, 0, 0, 0,
+     N_("one end counts a queue pair as connected still that the other end uses anew (stale connection)."),
+     N_("Call rdma_disconnect before the end of a program, and connect again after a moment."))
+TEXT(CM_PEER_GAVE_UP, CONNECTION, 0, 0, 0,
+     N_("the other end has given it up: it waited too long for this end, or has ended."),
+     N_("Read events with rdma_get_cm_event without delay, and answer a request within a few seconds; look whether the "
+	"other program still runs."))
+TEXT(CM_WRONG_TYPE, CONNECTION, 0, 0, 0,
+     N_("the program that listens there does so for another type of queue pair."),
+     N_("Use the same port space and qp_type at both ends: RDMA_PS_TCP goes with RC, RDMA_PS_UDP with UD."))
+TEXT(CM_REJECTED, CONNECTION, 0, 0, 0,
+     N_("the other end rejected it for reason {value:zero} of the specification's table 108."),
+     N_("uroce explain reject NUMBER says what the reason means."))
+TEXT(CM_REQ_UNANSWERED, CONNECTION, 0, 0, 0,
+     N_("nobody answered the request, which was sent {value:zero} times."),
+     N_("Look whether the host is up (ping), whether a firewall drops UDP port 4791, and whether the program there reads "
+	"its events and calls rdma_accept."))
+TEXT(CM_REP_UNANSWERED, CONNECTION, 0, 0, 0,
+     N_("it was accepted here, and the other end, told {value:zero} times, did not confirm that."),
+     N_("Look whether that program still runs and reads its events: its rdma_get_cm_event is what confirms, or "
+	"rdma_establish where it has no queue pair on the id."))
+TEXT(CM_DREQ_UNANSWERED, CONNECTION, 0, 0, 0,
+     N_("the other end, told {value:zero} times, did not confirm its end; it is over all the same."),
+     N_("Nothing has to be done: the other program or host has ended, or cannot be reached any more."))
+TEXT(CM_PEER_DIED, CONNECTION, 0, 0, 0,
+     N_("the process at the other end died."),
+     N_("Find out why that program ended; its own causes are shown when it runs under uroce explain."))
+TEXT(CM_BACKLOG, CONNECTION, 0, 0, 0,
+     N_("a request was dropped: {value:zero} wait already, which is the backlog of rdma_listen."),
+     N_("Read events faster, or give rdma_listen a larger backlog. Who was dropped asks again, and connects late."))
+TEXT(CM_PRIVATE_DATA, CONNECTION, 0, EINVAL, V(CM),
+     N_("the message has no room for that much private data."),
+     N_("The most is: 56 bytes for rdma_connect, 196 for rdma_accept, 148 for rdma_reject; for UD 180, 136 and 136."))
+TEXT(CM_OTHER_USER, CONNECTION, 0, 0, 0,
+     N_("a message of a process of another user (uid {value:zero}) was ignored."),
+     N_("Run both programs as one user, or with UROCE_TRANSPORT=roce."))
+TEXT(CM_MALFORMED, CONNECTION, 0, 0, 0,
+     N_("a message was ignored that is none of a connection manager, or of a kind that is not supported[ ({value:hex})]."),
+     N_("The other end is no correct RoCE device, or other data comes to this port: look at the packets."))
+TEXT(CM_GROUP, CONNECTION, 0, 0, 0,
+     N_("the multicast group could not be joined[ ({error:errno})]."),
+     N_("Use a multicast address, and an id whose interface is up and has the MULTICAST flag (ip link)."))
+TEXT(CM_INHERITED, CONNECTION, 0, 0, 0,
+     N_("a process that died left it behind; the other host was told that it has ended[ (QP {value:hex})]."),
+     N_("Nothing has to be done here. Find out why that process died."))
+
+/* Memory windows: accesses through them */
+TEXT(WINDOW_UNBOUND, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
+     N_("it names {length:bytes} at {addr} with rkey {key}, whose memory window at {there} is not bound, or not any more."),
+     N_("The owner must send the rkey after its bind has completed, and keep the window bound until the peer says that "
+	"it is done."))
+TEXT(WINDOW_OTHER_KEY, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
+     N_("it names {length:bytes} at {addr} with rkey {key}, which is an earlier key of a memory window at {there}: it "
+	"was bound anew."),
+     N_("Each bind gives the window a new rkey: send it to the peer again."))
+TEXT(WINDOW_PD, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
+     N_("it names {addr} with rkey {key}, whose memory window belongs to protection domain {region_pd} of {there}; the "
+	"queue pair there belongs to {pd}."),
+     N_("Allocate the memory window with the PD of the queue pair that this request goes to."))
+TEXT(WINDOW_QP, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
+     N_("it names {addr} with rkey {key}, whose memory window at {there} is of type 2 and was bound by another queue "
+	"pair than the one that this goes to."),
+     N_("Use it through the queue pair that bound it; a window of type 1 goes with all queue pairs of its PD."))
+TEXT(WINDOW_BOUNDS, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
+     N_("the range of {length:bytes} at {addr} of {there} {miss} the memory window {region} of rkey {key}."),
+     N_("Compare address and length with what the other end bound; those of a zero-based window count from 0."))
+TEXT(WINDOW_ACCESS, MESSAGE, S(REM_ACCESS_ERR), 0, 0,
+     N_("it needs {access} at {addr}; the memory window {region} of rkey {key} at {there} has {region_access}."),
+     N_("Add the missing right to mw_access_flags of the bind; rights of the region do not replace it."))
+
+/* … binding them */
+TEXT(BIND_WINDOW, REQUEST, S(MW_BIND_ERR), 0, 0,
+     N_("the memory window that it is to bind was deallocated."),
+     N_("Keep the window until the bind has completed."))
+TEXT(BIND_REGION, REQUEST, S(MW_BIND_ERR), 0, 0,
+     N_("it is to bind a memory window to {length:bytes} at {addr}, and no region has the lkey {value:hex}."),
+     N_("Keep the region registered until the bind has completed, and take bind_info.mr from the newest registration."))
+TEXT(BIND_PD, REQUEST, S(MW_BIND_ERR), 0, 0,
+     N_("the memory window, or its region, belongs to protection domain {region_pd}, and the queue pair to {pd}."),
+     N_("Create window, region and queue pair with the same PD."))
+TEXT(BIND_ZERO_BASED, REQUEST, S(MW_BIND_ERR), EINVAL, V(POST_SEND),
+     N_("a memory window of type 1 cannot be zero-based, and none can be bound to a region that is."),
+     N_("Leave IBV_ACCESS_ZERO_BASED out, or use a window of type 2 and a region without it."))
+TEXT(BIND_RIGHT, REQUEST, S(MW_BIND_ERR), 0, 0,
+     N_("the region {region} that the memory window is to be bound to has {region_access}, and not IBV_ACCESS_MW_BIND."),
+     N_("Add IBV_ACCESS_MW_BIND to ibv_reg_mr."))
+TEXT(BIND_ACCESS, REQUEST, S(MW_BIND_ERR), 0, 0,
+     N_("the memory window is to grant {access}, which needs a region with IBV_ACCESS_LOCAL_WRITE; the region {region} "
+	"has {region_access}."),
+     N_("Add IBV_ACCESS_LOCAL_WRITE to ibv_reg_mr."))
+TEXT(BIND_BOUNDS, REQUEST, S(MW_BIND_ERR), 0, 0,
+     N_("the memory window of {length:bytes} at {addr} {miss} the region {region}."),
+     N_("Bind it to a part of the region: compare address and length with ibv_reg_mr."))
+TEXT(BIND_BOUND, REQUEST, S(MW_BIND_ERR), 0, 0,
+     N_("the memory window is of type 2, and bound already."),
+     N_("Invalidate it first (IBV_WR_LOCAL_INV, or the peer's IBV_WR_SEND_WITH_INV), then bind it anew."))
+TEXT(BIND_EMPTY, REQUEST, S(MW_BIND_ERR), 0, 0,
+     N_("a memory window of type 2 cannot be bound to 0 bytes."),
+     N_("To end a binding of type 2, invalidate it (IBV_WR_LOCAL_INV)."))
+
+/* … invalidating them, and what stands in the way */
+TEXT(INVALIDATE_KEY, MESSAGE, S(MW_BIND_ERR) | S(REM_INV_REQ_ERR), 0, 0,
+     N_("the key {key} that it is to invalidate is that of no memory window."),
+     N_("Take the rkey of the last bind; keys of regions cannot be invalidated here."))
+TEXT(INVALIDATE_TYPE, MESSAGE, S(MW_BIND_ERR) | S(REM_INV_REQ_ERR), 0, 0,
+     N_("the key {key} that it is to invalidate is that of a memory window of type 1."),
+     N_("Windows of type 1 are unbound by binding them to 0 bytes (ibv_bind_mw)."))
+TEXT(INVALIDATE_UNBOUND, MESSAGE, S(MW_BIND_ERR) | S(REM_INV_REQ_ERR), 0, 0,
+     N_("the memory window of key {key} that it is to invalidate is not bound."),
+     N_("Invalidate once after each bind: either the owner does it or the peer, not both."))
+TEXT(INVALIDATE_QP, MESSAGE, S(MW_BIND_ERR) | S(REM_INV_REQ_ERR), 0, 0,
+     N_("the memory window of key {key} that it is to invalidate was bound by another queue pair[, or belongs to another "
+	"protection domain ({region_pd}; the queue pair to {pd})]."),
+     N_("Invalidate it through the queue pair that bound it."))
+TEXT(WINDOW_STOPPED_PEER, MEMORY, S(MW_BIND_ERR), EBUSY, V(DESTROY),
+     N_("process {peer_pid} stands still in the middle of an access through the memory window of key {key}[; it was "
+	"waited {limit:ms} for]."),
+     N_("Let that process go on (fg, SIGCONT, the debugger), and try again."))
+TEXT(POST_BIND, REQUEST, 0, EINVAL, V(POST_SEND),
+     N_("it has no memory window, or bytes without a region, or access flags that a window cannot have: its flags are "
+	"{value:rights}, and {limit:rights} are possible."),
+     N_("Set bind_mw.mw, bind_info.mr and mw_access_flags."))
+TEXT(REGION_HAS_WINDOWS, MEMORY, 0, EBUSY, V(DESTROY) | V(REG_MR),
+     N_("{count:zero} memory windows are bound to the {length:bytes} at {addr}."),
+     N_("Unbind, invalidate or deallocate them first."))

@@ -18,10 +18,12 @@
 
 #include "observe/explain.h"
 #include "observe/kept.h"
+#include "observe/watch.h"
 
 #define KINDS 256
 /* What a pipe that can be written to takes without waiting (PIPE_BUF). */
 #define PARAGRAPH 4096
+#define FRAMES_TOLD 8
 
 /* A cause of a queue pair (or another object), which may happen often. */
 struct kind {
@@ -180,6 +182,42 @@ static void tell(const struct cause *c)
 	write_text(text, strlen(text));
 }
 
+/* Where in which file: symbols are looked up under the linker's lock, which another thread may hold while it waits for us. */
+static void add_frame(char *text, size_t size, const struct watch *watch, unsigned place, uint64_t address)
+{
+	const struct watch_module *module = watch_module_of(watch, address - 1);
+
+	if (module)
+		add_line(text, size, "    #%u %s+0x%llx", place, module->path, (unsigned long long)(address - module->bias));
+	else
+		add_line(text, size, "    #%u 0x%llx", place, (unsigned long long)address);
+}
+
+static void tell_stacks(const struct cause *c)
+{
+	const struct watch *watch = watch_now();
+	bool any = false;
+
+	for (unsigned i = 0; watch && i < CAUSE_STACKS; i++) {
+		const struct watch_stack *stack = watch_get(watch, c->stacks[i]); /* a peer's is none */
+		char text[PARAGRAPH] = "";
+
+		if (!stack)
+			continue;
+		any = true;
+		add_line(text, sizeof(text), "  %s", explain_word(EXPLAIN_WORD_STACK + i));
+		for (unsigned f = 0; f < FRAMES_TOLD && f < stack->count; f++)
+			add_frame(text, sizeof(text), watch, f, stack->frames[f]);
+		write_text(text, strlen(text));
+	}
+	if (any) {
+		char text[EXPLAIN_TEXT] = "";
+
+		add_line(text, sizeof(text), "  %s", explain_word(EXPLAIN_WORD_LINES));
+		write_text(text, strlen(text));
+	}
+}
+
 static void tell_sum(struct kind *kind)
 {
 	char text[PARAGRAPH] = "", words[EXPLAIN_TEXT];
@@ -264,8 +302,10 @@ static void listen(const struct cause *c)
 	if (count(c)) {
 		struct timespec now;
 
-		if (report.way != REPORT_LINE)
+		if (report.way != REPORT_LINE) {
 			tell(c);
+			tell_stacks(c);
+		}
 		clock_gettime(CLOCK_REALTIME, &now);
 		stamped.time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 		if (*report.kept)
@@ -359,6 +399,11 @@ void report_start(const char *setting, const char *catalogues, const char *kept)
 	if (!atomic_load(&cause_listener) && report_parse(setting, &way) && way != REPORT_OFF)
 		start(setting, way, catalogues, kept);
 	pthread_mutex_unlock(&starting);
+}
+
+bool report_tells(void)
+{
+	return atomic_load_explicit(&cause_listener, memory_order_acquire) && report.way != REPORT_LINE;
 }
 
 __attribute__((destructor)) static void end(void)

@@ -28,6 +28,9 @@ bool report_parse(const char *setting, enum report_way *way);
  * Later calls change nothing. */
 void report_start(const char *setting, const char *catalogues, const char *kept);
 
+/* Whether causes are told as they happen. */
+bool report_tells(void);
+
 /* A completion with IBV_WC_WR_FLUSH_ERR. */
 void report_flush(uint32_t qpn);
 

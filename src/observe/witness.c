@@ -32,6 +32,13 @@ void witness_show(int segment)
 	close(writable.fd);
 }
 
+bool witness_is_there(void)
+{
+	const char *name = secure_getenv(WITNESS_VARIABLE);
+
+	return name && *name;
+}
+
 int witness_open(char *name)
 {
 	struct sockaddr_un address;

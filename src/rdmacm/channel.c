@@ -6,9 +6,15 @@
 
 PUBLIC struct rdma_event_channel *rdma_create_event_channel(void)
 {
-	struct channel *channel = calloc(1, sizeof(*channel));
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct channel *channel;
 	int error;
 
+	/* What the environment asks for counts from here on, also that causes be told. */
+	if (!list)
+		return NULL;
+	ibv_free_device_list(list);
+	channel = calloc(1, sizeof(*channel));
 	if (!channel)
 		return NULL;
 	channel->generation = fork_generation();

@@ -49,14 +49,16 @@ PUBLIC int rdma_connect(struct rdma_cm_id *handle, struct rdma_conn_param *conn_
 {
 	struct id *id = to_id(handle);
 	struct rdma_conn_param param;
-	int error = check_param(id, conn_param);
+	int error;
 
+	/* Not resolved: the connection manager refuses, and says why. */
+	if (!id->device)
+		return answer(cm_connect(id->cm, NULL, NULL));
+	error = check_param(id, conn_param);
 	if (error)
 		return answer(error);
-	if (id->device) {
-		id->initiator_depth = id->device->initiator_depth;
-		id->responder_resources = id->device->responder_resources;
-	}
+	id->initiator_depth = id->device->initiator_depth;
+	id->responder_resources = id->device->responder_resources;
 	if (conn_param && conn_param->initiator_depth != RDMA_MAX_INIT_DEPTH)
 		id->initiator_depth = conn_param->initiator_depth;
 	if (conn_param && conn_param->responder_resources != RDMA_MAX_RESP_RES)

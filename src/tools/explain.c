@@ -14,6 +14,7 @@
 #include "observe/kept.h"
 #include "observe/runtime.h"
 #include "tools/libraries.h"
+#include "tools/stacks.h"
 #include "tools/tools.h"
 
 #define KEPT_MAX 256
@@ -107,6 +108,12 @@ void explain_tell(FILE *to, const struct told *told)
 		fprintf(to, explain_word(EXPLAIN_WORD_TODO), explain_todo(c->code));
 		fprintf(to, "\n");
 	}
+	for (unsigned i = 0; i < CAUSE_STACKS; i++) {
+		struct stacks *stacks = told->stacks[!!(c->stacks[i] & CAUSE_STACK_OF_PEER)];
+
+		if (stacks)
+			stacks_print(to, stacks, c->stacks[i] & ~CAUSE_STACK_OF_PEER, explain_word(EXPLAIN_WORD_STACK + i));
+	}
 }
 
 static int explain_last(const char *name)
@@ -132,7 +139,7 @@ static int explain_last(const char *name)
 	}
 	printf(_("%s (process %d) left behind these causes, the first of each kind and queue pair:\n"), head.program, head.pid);
 	for (int i = 0; i < count; i++)
-		explain_tell(stdout, &(struct told){ &causes[i], 1 });
+		explain_tell(stdout, &(struct told){ .cause = &causes[i], .count = 1 });
 	return 0;
 }
 

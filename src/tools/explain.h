@@ -19,10 +19,20 @@ bool explain_query(const char *text);
 /* explain_run.c: runs a program and tells its causes and the story of its queue pairs. Returns the exit status. */
 int explain_run(const char *name, char **argv);
 
+/* The process of a place, from 0: false past the end. *watch: what it kept, or NULL. */
+struct watch;
+bool explain_watch(unsigned place, const struct watch **watch);
+
+/* explain_advice.c */
+struct nic_segment;
+void explain_advise(FILE *to, const struct nic_segment *seg, const struct watch *watch);
+
 /* What happened and what to do, indented. Kinds of causes are told once, with their number. */
+struct stacks;
 struct told {
 	const struct cause *cause; /* the first of its kind */
 	uint64_t count;
+	struct stacks *stacks[2]; /* of its process, and of the other end's; NULL: not known */
 };
 void explain_tell(FILE *to, const struct told *told);
 

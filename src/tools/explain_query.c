@@ -138,7 +138,11 @@ static const struct {
 	{ "ibv_dereg", V(DESTROY) },	   { "ibv_dealloc", V(DESTROY) },
 	{ "ibv_query", V(QUERY) },	   { "ibv_resize_cq", V(RESIZE_CQ) },
 	{ "ibv_attach", V(ATTACH) },	   { "ibv_detach", V(ATTACH) },
-	{ "ibv_open", V(OPEN) },
+	{ "ibv_open", V(OPEN) },	   { "ibv_bind_mw", V(POST_SEND) },
+	{ "rdma_bind", V(CM) },		   { "rdma_resolve", V(CM) },
+	{ "rdma_listen", V(CM) },	   { "rdma_connect", V(CM) },
+	{ "rdma_accept", V(CM) },	   { "rdma_reject", V(CM) },
+	{ "rdma_disconnect", V(CM) },
 };
 
 /* Of its own, and of those that any verb has. */

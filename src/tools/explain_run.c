@@ -21,16 +21,28 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "nic/layout.h"
 #include "observe/kept.h"
 #include "observe/runtime.h"
+#include "observe/watch.h"
 #include "observe/witness.h"
+#include "tools/stacks.h"
 #include "tools/tools.h"
 
-#define SEGMENTS 256
+#define SEGMENTS  256
+#define FORGOTTEN 1000000000u /* ns */
 #define LIVES	 64 /* queue pairs of a process that are told of */
+
+/* The segments that we were shown. */
+static struct {
+	int fds[SEGMENTS];
+	struct stacks *stacks[SEGMENTS]; /* read when they are first wanted */
+	uint32_t pids[SEGMENTS];	 /* 0: not known */
+	unsigned count, missed;
+} segments;
 
 /* ---- What a segment holds ---- */
 
@@ -100,25 +112,78 @@ static void keep(const struct nic_segment *seg, const struct told *told, unsigne
 		close(dir);
 }
 
-static void tell_causes(const struct nic_segment *seg)
+/* Of the newest segment of a process that was shown to us; NULL: none. */
+static struct stacks *stacks_of(uint32_t pid)
 {
-	struct cause *causes = calloc(NIC_CAUSES, sizeof(*causes));
-	struct told *told = calloc(NIC_CAUSES, sizeof(*told));
+	unsigned i = segments.count;
+
+	while (i > 0 && segments.pids[i - 1] != pid)
+		i--;
+	return i > 0 ? segments.stacks[i - 1] : NULL;
+}
+
+bool explain_watch(unsigned place, const struct watch **watch)
+{
+	if (place >= segments.count)
+		return false;
+	*watch = segments.stacks[place] ? stacks_watch(segments.stacks[place]) : NULL;
+	return true;
+}
+
+/* CQs that were armed over completions at the end, and not polled for long: a program that waits for a descriptor with poll(2) waits
+ * where we do not see it. Returns how many causes were added. */
+static unsigned find_forgotten(const struct nic_segment *seg, const struct watch *watch, struct cause *causes)
+{
+	struct timespec now, day;
+	unsigned added = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(CLOCK_REALTIME, &day);
+	for (unsigned i = 0; i < WATCH_CQS; i++) {
+		const struct watch_cq *cq = &watch->cqs[i];
+		uint32_t name = atomic_load(&cq->name), over = atomic_load(&cq->armed_over), arm;
+		uint64_t since = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - cq->armed_at;
+
+		if (!name || name > NIC_MAX_CQ || !over || cq->ended || since < FORGOTTEN)
+			continue;
+		arm = atomic_load(&seg->cqs[name - 1].arm);
+		if (arm == NIC_ARM_ANY || arm == NIC_ARM_SOLICITED)
+			causes[added++] = (struct cause){
+				.time = (uint64_t)day.tv_sec * 1000000000u + (uint64_t)day.tv_nsec - since,
+				.code = CAUSE_CQ_EVENT_LOST,
+				.qpn = name - 1,
+				.value = over,
+				.limit = since,
+			};
+	}
+	return added;
+}
+
+static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
+{
+	struct cause *causes = calloc(NIC_CAUSES + WATCH_CQS, sizeof(*causes));
+	struct told *told = calloc(NIC_CAUSES + WATCH_CQS, sizeof(*told));
 	uint64_t next = atomic_load(&seg->causes.next);
-	unsigned count, kinds;
+	unsigned count, kept, kinds;
 
 	if (!causes || !told)
 		goto out;
 	count = copy_records(seg->causes.slots, sizeof(*causes), NIC_CAUSES, next, causes);
+	kept = count;
+	if (stacks)
+		count += find_forgotten(seg, stacks_watch(stacks), causes + count);
 	kinds = sort_out(causes, count, told);
 	if (!kinds)
 		fprintf(stderr, _("%.16s (process %u): nothing failed.\n"), seg->hdr.comm, seg->hdr.pid);
 	else
 		fprintf(stderr, _("%.16s (process %u): this failed:\n"), seg->hdr.comm, seg->hdr.pid);
-	for (unsigned i = 0; i < kinds; i++)
+	for (unsigned i = 0; i < kinds; i++) {
+		told[i].stacks[0] = stacks;
+		told[i].stacks[1] = told[i].cause->peer_pid ? stacks_of((uint32_t)told[i].cause->peer_pid) : NULL;
 		explain_tell(stderr, &told[i]);
-	if (next > count)
-		fprintf(stderr, _("  %llu older causes are not known any more.\n"), (unsigned long long)(next - count));
+	}
+	if (next > kept)
+		fprintf(stderr, _("  %llu older causes are not known any more.\n"), (unsigned long long)(next - kept));
 	keep(seg, told, kinds);
 out:
 	free(causes);
@@ -210,26 +275,35 @@ static void tell_stories(const struct nic_segment *seg)
 	free(stories);
 }
 
-static void tell(int fd)
+static void look(unsigned i)
 {
 	uint64_t size;
-	const struct nic_segment *seg = map(fd, &size);
+	const struct nic_segment *seg = map(segments.fds[i], &size);
+
+	if (!seg)
+		return;
+	segments.pids[i] = seg->hdr.pid;
+	segments.stacks[i] = stacks_read(segments.fds[i], atomic_load(&seg->hdr.watch));
+	munmap((void *)seg, size);
+}
+
+static void tell(unsigned i)
+{
+	uint64_t size;
+	const struct nic_segment *seg = map(segments.fds[i], &size);
 
 	if (!seg) {
 		fprintf(stderr, "%s\n", _("A process used another version of uroce: its causes cannot be told."));
 		return;
 	}
-	tell_causes(seg);
+	tell_causes(seg, segments.stacks[i]);
 	tell_stories(seg);
+	if (segments.stacks[i])
+		explain_advise(stderr, seg, stacks_watch(segments.stacks[i]));
 	munmap((void *)seg, size);
 }
 
 /* ---- Running ---- */
-
-static struct {
-	int fds[SEGMENTS];
-	unsigned count, missed;
-} segments;
 
 static void collect(int witness)
 {
@@ -324,7 +398,11 @@ int explain_run(const char *name, char **argv)
 	}
 	status = attend(child, witness, signals);
 	for (unsigned i = 0; i < segments.count; i++)
-		tell(segments.fds[i]);
+		look(i);
+	for (unsigned i = 0; i < segments.count; i++)
+		tell(i);
+	for (unsigned i = 0; i < segments.count; i++)
+		stacks_free(segments.stacks[i]);
 	if (segments.missed)
 		fprintf(stderr, _("%u more processes opened a device, and are not told of.\n"), segments.missed);
 	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < 125)

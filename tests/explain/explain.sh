@@ -25,15 +25,14 @@ fill() {
 
 # says CODE PATTERN FILE: a paragraph of this code has it in its sentence.
 says() {
-	grep -A 1 ", $1 (\|: $1 (" "$3" | grep -Eq -- "$2" || fail "no $1 with '$2' in: $(cat "$3")"
+	grep -A 1 "[,:0-9] $1 (" "$3" | grep -Eq -- "$2" || fail "no $1 with '$2' in: $(cat "$3")"
 }
 
 # The sentence names the true cause and the program's own numbers, in both languages; it happened once.
 mistake_is_told() {
 	code=$(field 2 "$1")
 	[ "$code" ] || fail "$1 is not in the table"
-	UROCE_EXPLAIN=stderr
-	export UROCE_EXPLAIN
+	export UROCE_EXPLAIN=stderr UROCE_DEVICES=one,two
 	status 0 $english "$uroce" run -- "$HERE/mistakes" "$1"
 	says "$code" "$(fill "$(field 3 "$1")")" err
 	grep -q 'What to do: ' err || fail "no remedy in: $(cat err)"
@@ -48,7 +47,9 @@ same_status_has_different_sentences() {
 		"retry_peer_in_init retry_wrong_gid retry_wrong_number retry_wrong_psn retry_dead_peer" \
 		"rnr_never_posted rnr_ran_dry" \
 		"full_of_unsignaled full_never_polled full_too_deep" \
-		"mtu_mismatch qp_without_right receive_too_short"; do
+		"mtu_mismatch qp_without_right receive_too_short" \
+		"atomic_too_short message_too_long" "read_without_depth address_handle_of_other_pd" \
+		"window_without_right window_outside_its_region"; do
 		: >sentences
 		for mistake in $group; do
 			status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" "$mistake"
@@ -201,6 +202,105 @@ crashed_program_leaves_its_causes() {
 	says LKEY_IS_RKEY 'which is the rkey of' out
 }
 
+# line WORDS: the number of the line of mistakes.c that has them, the first.
+line() {
+	grep -nF "$1" "$SOURCE/tests/explain/mistakes.c" | head -n 1 | cut -d : -f 1
+}
+
+# has_stack TITLE FRAMES...: each of the frames, in this order, and main is the last.
+has_stack() {
+	title=$1
+	shift
+	sed -n "/^    $title/,/ main at /p" err >stack
+	at=0
+	for frame in "$@"; do
+		grep -q "^ *#$at $frame" stack || fail "$title: no frame $at '$frame' in: $(cat err)"
+		at=$((at + 1))
+	done
+	grep -q "^ *#$at main at .*mistakes.c:[0-9]" stack || fail "$title: frame $at is not main in: $(cat err)"
+}
+
+call_stacks_are_shown() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" lkey_deregistered
+	has_stack 'The call that it comes from:' "post_wr at .*mistakes.c:$(line 'return ibv_post_send(a, &wr, &bad);')$" \
+		'post at .*mistakes.c:' 'local at ' 'lkey_deregistered at '
+	has_stack 'The region was registered by:' "open_device at .*mistakes.c:$(line 'mr = ibv_reg_mr(pd, memory, LENGTH, ALL)')$" 'connect_both at ' \
+		'lkey_deregistered at '
+	has_stack 'The region was deregistered by:' "lkey_deregistered at .*mistakes.c:$(line 'ibv_dereg_mr(mr); /* too early */')$"
+	has_stack 'The queue pair was created by:' 'make_qp at ' 'connect_both at ' 'lkey_deregistered at '
+	# A verb that refuses.
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" remote_without_local_write
+	has_stack 'The call that it comes from:' 'remote_without_local_write at '
+	# The receive, not the send that it met.
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" receive_outside_its_region
+	has_stack 'The call that it comes from:' 'post_receive at ' 'receive_outside_its_region at '
+	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" lkey_deregistered
+	grep -q '该区域的注销：' err || fail "said $(cat err)"
+}
+
+call_stacks_of_the_peer_are_shown() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" rkey_deregistered_by_peer
+	has_stack 'The region was registered by:' 'open_device at ' 'rkey_deregistered_by_peer at '
+	has_stack 'The region was deregistered by:' "rkey_deregistered_by_peer at .*mistakes.c:$(line '		ibv_dereg_mr(remote);')$"
+}
+
+call_stacks_outlive_a_crash() {
+	status 139 $english "$uroce" explain -- "$HERE/mistakes" crash
+	has_stack 'The call that it comes from:' 'post_wr at ' 'post at ' 'rnr_never_posted at ' 'crash at '
+}
+
+call_stacks_are_shown_as_it_happens() {
+	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" lkey_deregistered
+	grep -A 1 'The region was deregistered by:' err | grep -q "#0 .*/mistakes+0x[0-9a-f]*$" || fail "said $(cat err)"
+	grep -q 'uroce explain -- PROGRAM shows' err || fail "said $(cat err)"
+	# A child has none of its parent's.
+	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" mistake_before_fork
+	same "causes" 1 "$(grep -c '(cause' err)"
+	# Nobody is told: nothing is kept.
+	status 0 $english "$uroce" run -- "$HERE/mistakes" lkey_deregistered
+	same "lines" 1 "$(wc -l <err)"
+}
+
+# Each line of the table for this program, with its own numbers; and nothing else of the kind.
+advice_is_given() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" "$1"
+	mv err english
+	mv out english.out
+	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" "$1"
+	mv out chinese.out
+	sed -n "s/^$1 | //p" "$(dirname "$table")/advice.table" >wanted
+	[ -s wanted ] || fail "$1 is not in the table"
+	while IFS= read -r row; do
+		cp english.out out
+		grep -Eq "$(fill "${row%% | *}")" english || fail "no '${row%% | *}' in: $(cat english)"
+		cp chinese.out out
+		grep -Eq "$(fill "${row#* | }")" err || fail "no '${row#* | }' in: $(cat err)"
+	done <wanted
+	same "kinds of advice" "$(wc -l <wanted)" "$(sed '1,/^  Advice/d' english | grep -c '^    ')"
+}
+
+who_does_well_gets_no_advice() {
+	for program in none lists_with_one_completion buffers_used_again events_waited_for rnr_never_posted; do
+		status 0 $english "$uroce" explain -- "$HERE/mistakes" $program
+		grep -q 'Advice' err && fail "$program: said $(cat err)"
+	done
+	:
+}
+
+who_polls_first_is_told_nothing_of() {
+	for program in none lists_with_one_completion buffers_used_again events_waited_for; do
+		status 0 $english "$uroce" explain -- "$HERE/mistakes" $program
+		grep -q 'nothing failed' err || fail "$program: said $(cat err)"
+	done
+}
+
+misuse_has_the_stack_of_its_posting() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" send_buffer_changed
+	has_stack 'The call that it comes from:' 'post_wr at ' 'post at ' 'send_buffer_changed at '
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" event_polled_for_in_vain
+	says CQ_EVENT_LOST 'it was armed while completions waited in it \(1\), and not polled in the [0-9]{4}' err
+}
+
 codes_are_documented() {
 	for query in 34 RNR cause_rnr 0x22 'vendor_err 34'; do
 		status 0 $english "$uroce" explain $query
@@ -235,14 +335,24 @@ what_logs_show_is_understood() {
 	refused 1 "is no cause" $english "$uroce" explain 55555
 }
 
-# Causes without a text are told too; those with one have a translation.
+# All have a remedy, in both languages.
 every_cause_can_be_explained() {
 	sed -n 's/^CAUSE(\([A-Z_]*\), \([0-9]*\),.*/\1 \2/p' "$SOURCE/src/observe/cause_codes.h" >codes
 	[ -s codes ] || fail "no codes"
 	while read -r name number; do
 		status 0 $english "$uroce" explain "$name"
 		grep -q "$name ($number): " out || fail "$name: $(cat out)"
+		grep -q 'What to do: ' out || fail "$name: $(cat out)"
+		status 0 $chinese "$uroce" explain "$name"
+		grep -q "$name（$number）：\|$name ($number): " out || fail "$name: $(cat out)"
+		grep -q '怎么办：' out || fail "$name: $(cat out)"
 	done <codes
+}
+
+# Whatever is said of causes has a translation.
+translations_are_complete() {
+	command -v xgettext msgcmp >/dev/null || skip "no gettext here"
+	"$SOURCE/po/update" --check 2>missing || fail "not translated: $(cat missing)"
 }
 
 run_case "$@"

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
+
+#include "mistakes.h"
 
 #define LENGTH 8192u
 #define ALL    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
@@ -31,16 +34,18 @@ static union ibv_gid gid;
 
 /* What the cases change. */
 static struct {
-	uint32_t depth;
-	int cqe;
+	uint32_t depth, inline_bytes;
+	int cqe, receive_cqe;
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
 	enum ibv_mtu mtu_a, mtu_b;
-	bool b_stays_in_init, b_has_other_gid;
+	bool b_stays_in_init, b_has_other_gid, has_channel;
 	uint32_t dest_qpn; /* of a; 0: b's */
 	uint32_t sq_psn;   /* of both; the other end expects 0 */
 	unsigned b_access;
 } with = { .depth = 16,
+	   .inline_bytes = 64,
 	   .cqe = 256,
+	   .receive_cqe = 256,
 	   .rnr_retry = 1,
 	   .min_rnr_timer = 1,
 	   .timeout = 1,
@@ -50,7 +55,7 @@ static struct {
 	   .mtu_b = IBV_MTU_1024,
 	   .b_access = ALL };
 
-static void must(bool good, const char *what)
+void must(bool good, const char *what)
 {
 	if (good)
 		return;
@@ -58,7 +63,7 @@ static void must(bool good, const char *what)
 	exit(99);
 }
 
-static void say(const char *name, uint64_t value)
+void say(const char *name, uint64_t value)
 {
 	printf("%s=0x%" PRIx64 "\n", name, value);
 }
@@ -74,8 +79,8 @@ static void open_device(void)
 	must(!ibv_query_gid(context, 1, 0, &gid), "ibv_query_gid");
 	pd = ibv_alloc_pd(context);
 	other_pd = ibv_alloc_pd(context);
-	cq = ibv_create_cq(context, with.cqe, NULL, NULL, 0);
-	receive_cq = ibv_create_cq(context, 256, NULL, NULL, 0);
+	cq = ibv_create_cq(context, with.cqe, NULL, with.has_channel ? ibv_create_comp_channel(context) : NULL, 0);
+	receive_cq = ibv_create_cq(context, with.receive_cqe, NULL, NULL, 0);
 	memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	remote_memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(pd && other_pd && cq && receive_cq, "creating");
@@ -87,7 +92,7 @@ static void open_device(void)
 static struct ibv_qp *make_qp(void)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC, .cap = { with.depth, 16, 2, 2, 64 }
+		.send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC, .cap = { with.depth, 16, 2, 2, with.inline_bytes }
 	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = with.b_access };
@@ -364,7 +369,7 @@ static void lkey_deregistered(void)
 
 	struct ibv_sge sge = sge_of(8);
 
-	ibv_dereg_mr(mr);
+	ibv_dereg_mr(mr); /* too early */
 	local(sge);
 }
 
@@ -402,6 +407,40 @@ static void rkey_deregistered(void)
 
 	ibv_dereg_mr(remote);
 	rdma((uintptr_t)remote_memory, rkey, 8);
+}
+
+/* The other end is another process, which deregisters its region and says nothing. */
+static void rkey_deregistered_by_peer(void)
+{
+	struct {
+		uint32_t number, rkey;
+		uint64_t address;
+	} its;
+	int there[2], back[2];
+	uint32_t ours;
+
+	must(!pipe(there) && !pipe(back), "pipe");
+	pid_t child = fork();
+
+	open_device();
+	a = make_qp();
+	if (!child) {
+		its.number = a->qp_num;
+		its.rkey = remote->rkey;
+		its.address = (uintptr_t)remote_memory;
+		ibv_dereg_mr(remote);
+		must(read(back[0], &ours, sizeof(ours)) == sizeof(ours), "read");
+		connect_to(a, ours, &gid, with.mtu_a);
+		must(write(there[1], &its, sizeof(its)) == sizeof(its), "write");
+		for (;;)
+			pause();
+	}
+	must(write(back[1], &a->qp_num, sizeof(a->qp_num)) == sizeof(a->qp_num), "write");
+	must(read(there[0], &its, sizeof(its)) == sizeof(its), "read");
+	connect_to(a, its.number, &gid, with.mtu_a);
+	rdma(its.address, its.rkey, 8);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
 }
 
 static void rkey_without_right(void)
@@ -523,6 +562,357 @@ static void cq_overflow(void)
 	while (event.event_type != IBV_EVENT_CQ_ERR);
 }
 
+static void rkey_of_other_process(void)
+{
+	connect_both();
+	rdma((uintptr_t)remote_memory, 0xdead01, 8);
+}
+
+/* The same memory, registered again: a peer that was not told has the old key. */
+static void rkey_of_earlier_registration(void)
+{
+	uint32_t rkey;
+
+	connect_both();
+	rkey = remote->rkey;
+	ibv_dereg_mr(remote);
+	remote = ibv_reg_mr(pd, remote_memory, LENGTH, ALL);
+	must(remote && remote->rkey != rkey, "another key");
+	rdma((uintptr_t)remote_memory, rkey, 8);
+}
+
+/* Needs two devices. */
+static void rkey_of_other_device(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *other;
+	struct ibv_pd *there;
+
+	connect_both();
+	must(list && list[0] && list[1], "two devices");
+	other = ibv_open_device(list[1]);
+	there = other ? ibv_alloc_pd(other) : NULL;
+	must(there, "the other device");
+	rdma((uintptr_t)remote_memory, ibv_reg_mr(there, remote_memory, LENGTH, ALL)->rkey, 8);
+}
+
+static void atomic_too_short(void)
+{
+	connect_both();
+	post(IBV_WR_ATOMIC_FETCH_AND_ADD, 5, sge_of(4), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_LOC_LEN_ERR);
+}
+
+static void message_too_long(void)
+{
+	connect_both();
+	post(IBV_WR_RDMA_WRITE, 5, sge_of(0x80000001u), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_LOC_LEN_ERR);
+}
+
+static void read_without_depth(void)
+{
+	with.max_rd_atomic = 0;
+	connect_both();
+	post(IBV_WR_RDMA_READ, 5, sge_of(8), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void address_handle_of_other_pd(void)
+{
+	struct ibv_ah_attr way = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 1 } };
+	struct ibv_send_wr wr = { .wr_id = 5, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1 };
+	struct ibv_qp_init_attr init;
+	struct ibv_sge sge;
+
+	open_device();
+	init = (struct ibv_qp_init_attr){ .send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_UD, .cap = { 16, 16, 2, 2, 0 } };
+	a = ibv_create_qp(pd, &init);
+	must(a && !ibv_modify_qp(a, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), "INIT");
+	attr.qp_state = IBV_QPS_RTR;
+	must(!ibv_modify_qp(a, &attr, IBV_QP_STATE), "RTR");
+	attr.qp_state = IBV_QPS_RTS;
+	must(!ibv_modify_qp(a, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
+	say("a", a->qp_num);
+	way.grh.dgid = gid;
+	sge = sge_of(8);
+	wr.sg_list = &sge;
+	wr.wr.ud.ah = ibv_create_ah(other_pd, &way);
+	wr.wr.ud.remote_qpn = a->qp_num;
+	wr.wr.ud.remote_qkey = 1;
+	must(wr.wr.ud.ah && !ibv_post_send(a, &wr, &bad), "ibv_post_send");
+	ends_with(IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void receive_outside_its_region(void)
+{
+	connect_both();
+	post_receive((struct ibv_sge){ (uintptr_t)remote_memory + 1, LENGTH, remote->lkey });
+	say("addr", (uintptr_t)remote_memory + 1);
+	post(IBV_WR_SEND, 5, sge_of(LENGTH), 0, 0);
+	ends_with(IBV_WC_REM_OP_ERR);
+}
+
+/* A CQ for receives that takes fewer than arrive, and nobody polls. */
+static void remote_cq_too_small(void)
+{
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	struct ibv_async_event event;
+
+	with.receive_cqe = 1;
+	connect_both();
+	for (int i = 0; i <= receive_cq->cqe; i++) {
+		post_receive(receive_sge());
+		post(IBV_WR_SEND, (uint64_t)i, sge_of(8), 0, 0);
+		status = next().status;
+	}
+	must(status == IBV_WC_SUCCESS || status == IBV_WC_REM_OP_ERR, "the last that fits, or what is too much");
+	do
+		must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+	while (event.event_type != IBV_EVENT_CQ_ERR);
+}
+
+static void bind_window(struct ibv_mr *region, uint64_t address, uint64_t length)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	struct ibv_mw_bind bind = { .wr_id = 5,
+				    .send_flags = IBV_SEND_SIGNALED,
+				    .bind_info = { region, address, length, IBV_ACCESS_REMOTE_WRITE } };
+
+	must(mw && !ibv_bind_mw(a, mw, &bind), "ibv_bind_mw");
+	say("addr", address);
+}
+
+static void window_without_right(void)
+{
+	connect_both();
+	bind_window(mr, (uintptr_t)memory, LENGTH);
+	ends_with(IBV_WC_MW_BIND_ERR);
+}
+
+static void window_outside_its_region(void)
+{
+	connect_both();
+	bind_window(ibv_reg_mr(pd, memory, LENGTH, ALL | IBV_ACCESS_MW_BIND), (uintptr_t)memory + 9, LENGTH);
+	ends_with(IBV_WC_MW_BIND_ERR);
+}
+
+static void access_outside_the_window(void)
+{
+	struct ibv_mw_bind bind = { .bind_info = { NULL, 0, 64, IBV_ACCESS_REMOTE_WRITE }, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_mw *mw;
+
+	connect_both();
+	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	bind.bind_info.mr = ibv_reg_mr(pd, remote_memory, LENGTH, ALL | IBV_ACCESS_MW_BIND);
+	bind.bind_info.addr = (uintptr_t)remote_memory;
+	must(mw && bind.bind_info.mr && !ibv_bind_mw(a, mw, &bind), "ibv_bind_mw");
+	ends_with(IBV_WC_SUCCESS);
+	rdma((uintptr_t)remote_memory + 60, mw->rkey, 8);
+}
+
+static void send_buffer_changed(void)
+{
+	connect_both();
+	post_receive(receive_sge());
+	memory[5] = 7;
+	say("addr", (uintptr_t)memory + 5);
+	post(IBV_WR_SEND, 5, sge_of(64), 0, 0);
+	memory[5] = 9;
+	ends_with(IBV_WC_SUCCESS);
+}
+
+static void send_buffer_unmapped(void)
+{
+	connect_both();
+	post_receive(receive_sge());
+	say("addr", (uintptr_t)memory);
+	post(IBV_WR_SEND, 5, sge_of(64), 0, 0);
+	munmap(memory, LENGTH);
+	ends_with(IBV_WC_SUCCESS);
+}
+
+static void region_unmapped(void)
+{
+	open_device();
+	say("addr", (uintptr_t)memory);
+	say("key", mr->lkey);
+	munmap(memory, LENGTH);
+	must(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+}
+
+/* Fills it anew for each request, once those before have been polled for; and receives where it sends from. */
+static void buffers_used_again(void)
+{
+	struct ibv_wc wc;
+
+	connect_both();
+	for (int i = 0; i < 100; i++) {
+		memset(memory, i, 256);
+		post_receive((struct ibv_sge){ (uintptr_t)memory + 128, 128, mr->lkey });
+		post_wr(IBV_WR_RDMA_WRITE, 1, sge_of(128), (uintptr_t)remote_memory, remote->rkey, 0);
+		post(IBV_WR_SEND, 2, sge_of(128), 0, 0);
+		ends_with(IBV_WC_SUCCESS);
+		while (!ibv_poll_cq(receive_cq, 1, &wc))
+			;
+		post(IBV_WR_RDMA_READ, 3, sge_of(64), (uintptr_t)remote_memory, remote->rkey);
+		ends_with(IBV_WC_SUCCESS);
+	}
+}
+
+static void on_alarm(int signal)
+{
+	(void)signal;
+}
+
+static struct ibv_comp_channel *channel_of_both(void)
+{
+	with.has_channel = true;
+	connect_both();
+	return cq->channel;
+}
+
+static void write_and_arm(void)
+{
+	post(IBV_WR_RDMA_WRITE, 5, sge_of(8), (uintptr_t)remote_memory, remote->rkey);
+	must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+}
+
+static void event_waited_for_in_vain(void)
+{
+	struct ibv_comp_channel *channel = channel_of_both();
+	struct sigaction action = { .sa_handler = on_alarm };
+	struct ibv_cq *of;
+	void *nothing;
+
+	sigaction(SIGALRM, &action, NULL);
+	write_and_arm();
+	alarm(1);
+	must(ibv_get_cq_event(channel, &of, &nothing) == -1 && errno == EINTR, "no event");
+}
+
+static void event_polled_for_in_vain(void)
+{
+	struct pollfd event = { .fd = channel_of_both()->fd, .events = POLLIN };
+
+	write_and_arm();
+	must(poll(&event, 1, 1500) == 0, "no event");
+}
+
+/* As it is done right. */
+static void events_waited_for(void)
+{
+	struct ibv_comp_channel *channel = channel_of_both();
+	struct ibv_cq *of;
+	struct ibv_wc wc;
+	void *nothing;
+
+	for (int i = 0; i < 10; i++) {
+		must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+		while (ibv_poll_cq(cq, 1, &wc) > 0)
+			;
+		post(IBV_WR_RDMA_WRITE, 5, sge_of(8), (uintptr_t)remote_memory, remote->rkey);
+		must(!ibv_get_cq_event(channel, &of, &nothing) && of == cq, "ibv_get_cq_event");
+		ibv_ack_cq_events(cq, 1);
+	}
+}
+
+/* ---- What works, and could be better ---- */
+
+static void write_and_poll(uint64_t requests)
+{
+	for (uint64_t i = 0; i < requests; i++)
+		must(!post(IBV_WR_RDMA_WRITE, i, sge_of(8), (uintptr_t)remote_memory, remote->rkey), "ibv_post_send");
+	for (uint64_t i = 0; i < requests; i++)
+		ends_with(IBV_WC_SUCCESS);
+}
+
+static void one_call_each(void)
+{
+	with.depth = 128;
+	connect_both();
+	write_and_poll(100);
+}
+
+/* The same in lists: nothing could be better. */
+static void lists_with_one_completion(void)
+{
+	struct ibv_send_wr wrs[32], *bad;
+	struct ibv_sge sge;
+
+	with.depth = 128;
+	connect_both();
+	sge = sge_of(8);
+	for (int i = 0; i < 32; i++) {
+		wrs[i] = (struct ibv_send_wr){ .wr_id = (uint64_t)i,
+					       .next = i < 31 ? &wrs[i + 1] : NULL,
+					       .sg_list = &sge,
+					       .num_sge = 1,
+					       .opcode = IBV_WR_RDMA_WRITE,
+					       .send_flags = i < 31 ? 0 : IBV_SEND_SIGNALED,
+					       .wr.rdma = { (uintptr_t)remote_memory, remote->rkey } };
+	}
+	for (int i = 0; i < 10; i++) {
+		must(!ibv_post_send(a, wrs, &bad), "ibv_post_send");
+		ends_with(IBV_WC_SUCCESS);
+	}
+}
+
+static void cq_much_too_deep(void)
+{
+	with.cqe = 100000;
+	connect_both();
+	write_and_poll(5);
+}
+
+static void cq_polled_too_seldom(void)
+{
+	with.cqe = 15;
+	connect_both();
+	write_and_poll(14);
+}
+
+static void receives_ran_out(void)
+{
+	with.rnr_retry = 7;
+	with.min_rnr_timer = 14; /* 1 ms */
+	connect_both();
+	post_receive(receive_sge());
+	post_receive(receive_sge());
+	for (uint64_t i = 0; i < 6; i++)
+		post(IBV_WR_SEND, i, sge_of(8), 0, 0);
+	for (uint64_t i = 0; i < 6; i++) {
+		ends_with(IBV_WC_SUCCESS);
+		if (i > 0 && i < 5)
+			post_receive(receive_sge());
+	}
+}
+
+static void receives_for_each(void)
+{
+	struct ibv_sge all;
+
+	connect_both();
+	all = receive_sge();
+	for (int i = 0; i < 8; i++) {
+		struct ibv_recv_wr wr = { .sg_list = &all, .num_sge = 1 }, *bad;
+		struct ibv_qp *qp = i ? make_qp() : b;
+
+		for (int n = 0; n < 16; n++)
+			must(!ibv_post_recv(qp, &wr, &bad), "ibv_post_recv");
+	}
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	ends_with(IBV_WC_SUCCESS);
+}
+
+static void inline_of_few_cards(void)
+{
+	with.inline_bytes = 850;
+	connect_both();
+	write_and_poll(1);
+}
+
 static void crash(void)
 {
 	struct rlimit no_core = { 0 };
@@ -583,6 +973,7 @@ static const struct {
 	MISTAKE(rkey_of_other_pd),
 	MISTAKE(rkey_seven_bytes_before),
 	MISTAKE(rkey_deregistered),
+	MISTAKE(rkey_deregistered_by_peer),
 	MISTAKE(rkey_without_right),
 	MISTAKE(qp_without_right),
 	MISTAKE(receive_too_short),
@@ -595,6 +986,38 @@ static const struct {
 	MISTAKE(too_much_inline),
 	MISTAKE(too_many_sges),
 	MISTAKE(cq_overflow),
+	MISTAKE(rkey_of_other_process),
+	MISTAKE(rkey_of_earlier_registration),
+	MISTAKE(rkey_of_other_device),
+	MISTAKE(atomic_too_short),
+	MISTAKE(message_too_long),
+	MISTAKE(read_without_depth),
+	MISTAKE(address_handle_of_other_pd),
+	MISTAKE(receive_outside_its_region),
+	MISTAKE(remote_cq_too_small),
+	MISTAKE(window_without_right),
+	MISTAKE(window_outside_its_region),
+	MISTAKE(access_outside_the_window),
+	MISTAKE(cm_nobody_listens),
+	MISTAKE(cm_rejected),
+	MISTAKE(cm_wrong_order),
+	MISTAKE(cm_port_used),
+	MISTAKE(cm_no_address),
+	MISTAKE(cm_backlog),
+	MISTAKE(send_buffer_changed),
+	MISTAKE(send_buffer_unmapped),
+	MISTAKE(region_unmapped),
+	MISTAKE(buffers_used_again),
+	MISTAKE(event_waited_for_in_vain),
+	MISTAKE(event_polled_for_in_vain),
+	MISTAKE(events_waited_for),
+	MISTAKE(one_call_each),
+	MISTAKE(lists_with_one_completion),
+	MISTAKE(cq_much_too_deep),
+	MISTAKE(cq_polled_too_seldom),
+	MISTAKE(receives_ran_out),
+	MISTAKE(receives_for_each),
+	MISTAKE(inline_of_few_cards),
 	MISTAKE(crash),
 	MISTAKE(closed_stderr),
 	MISTAKE(mistake_before_fork),

@@ -55,6 +55,37 @@ static void sentences_are_whole(void **state)
 	for_each_cause(check_all_forms);
 }
 
+static void check_words(uint32_t code)
+{
+	const struct explain_row *row = explain_row(code);
+
+	if (!row || !*row->what || !*row->todo)
+		fail_msg("%s has no words", cause_name(code));
+}
+
+static void every_code_has_words(void **state)
+{
+	(void)state;
+	for_each_cause(check_words);
+}
+
+static void connection_is_named_by_its_address(void **state)
+{
+	struct cause c = { .code = CAUSE_CM_NO_LISTENER, .address = { [10] = 0xff, 0xff, 10, 1, 2, 3 }, .port = 7471 };
+	char text[EXPLAIN_TEXT];
+
+	(void)state;
+	explain_what(&c, text, sizeof(text));
+	assert_string_equal(text, "Connection with 10.1.2.3, port 7471: refused: no program listens there on that port.");
+	memset(c.address, 0, sizeof(c.address));
+	c.address[15] = 1;
+	explain_what(&c, text, sizeof(text));
+	assert_string_equal(text, "Connection with ::1, port 7471: refused: no program listens there on that port.");
+	c = (struct cause){ .code = CAUSE_CM_STATE, .value = 1 };
+	explain_what(&c, text, sizeof(text));
+	assert_string_equal(text, "Connection: the id is bound to an address, which does not allow this call.");
+}
+
 static void check_cut(uint32_t code)
 {
 	struct cause c = { .code = code, .qpn = 0x4001, .role = CAUSE_OF_REQUEST };
@@ -128,6 +159,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sentences_are_whole),
+		cmocka_unit_test(every_code_has_words),
+		cmocka_unit_test(connection_is_named_by_its_address),
 		cmocka_unit_test(long_sentences_are_cut),
 		cmocka_unit_test(codes_without_words_have_their_short_text),
 		cmocka_unit_test(miss_says_which_end_and_by_how_much),

@@ -84,8 +84,10 @@ static void next_id(FILE *out, uint32_t value)
 
 static void status(FILE *out, uint8_t value)
 {
+	const char *name = value == TRACE_NO_STATUS ? NULL : trace_status_name(value);
+
 	fputc(',', out);
-	id(out, value == TRACE_NO_STATUS ? TRACE_NONE : value);
+	text_or_null(out, name);
 }
 
 static void wide(FILE *out, bool known, uint64_t value)
@@ -118,6 +120,14 @@ static void comma(FILE *out, bool *first)
 	if (!*first)
 		fputs(",\n", out);
 	*first = false;
+}
+
+const char *trace_status_name(uint8_t value)
+{
+	static const char prefix[] = "IBV_WC_";
+	const char *name = explain_status(value);
+
+	return name ? name + sizeof(prefix) - 1 : "?";
 }
 
 const char *trace_type_name(uint32_t type)

@@ -30,4 +30,7 @@ void trace_json_model(FILE *out, const struct trace_told *told);
 const char *trace_type_name(uint32_t type);
 const char *trace_state_name(uint8_t state);
 
+/* enum ibv_wc_status, without IBV_WC_. */
+const char *trace_status_name(uint8_t status);
+
 #endif

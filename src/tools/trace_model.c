@@ -631,11 +631,10 @@ static void acknowledged(struct trace_model *model, struct trace_queue_pair *qp,
 	/* Older ones are acknowledged with it; this one, if it is its last packet. */
 	if (((packet->psn - send->psn) & ROCE_PSN_MASK) + 1 != send->packets)
 		send = find_send(model, qp, send->index - 1);
-	for (; send && send->at[TRACE_POINT_ACKED] == TRACE_NEVER; send = find_send(model, qp, send->index - 1)) {
-		send->at[TRACE_POINT_ACKED] = item->time;
-		if (send->at[TRACE_POINT_SENT] == TRACE_NEVER)
-			break;
-	}
+	for (; send && send->at[TRACE_POINT_ACKED] == TRACE_NEVER && send->at[TRACE_POINT_POLLED] == TRACE_NEVER;
+	     send = find_send(model, qp, send->index - 1))
+		if (send->at[TRACE_POINT_SENT] != TRACE_NEVER)
+			send->at[TRACE_POINT_ACKED] = item->time;
 }
 
 static uint32_t peer_of(const struct trace_model *model, const struct trace_queue_pair *qp);

@@ -204,7 +204,8 @@ refused:
 void trace_unmake(struct trace_ring *ring, int fd)
 {
 	munmap(ring, ring_bytes(SLOTS)); /* which does nothing in a forked child: it is not there */
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 }
 
 void trace_renew(struct trace_ring *ring)
@@ -227,7 +228,7 @@ void trace_end(void)
 
 static inline uint32_t lap_of(const struct trace_ring *ring, uint64_t position)
 {
-	return (uint32_t)((position / ring->slots) % LAPS) + 1;
+	return (uint32_t)((position >> __builtin_ctz(ring->slots)) % LAPS) + 1;
 }
 
 static inline _Atomic uint64_t *words_of(struct trace_event *slot)

@@ -5,15 +5,21 @@
 #include <errno.h>
 #include <limits.h>
 #include <locale.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "local/message.h"
 #include "tools/child.h"
 #include "tools/explain.h"
 #include "tools/libraries.h"
+#include "tools/processes.h"
+#include "tools/segment.h"
 #include "tools/tools.h"
 #include "tools/trace_capture.h"
 #include "tools/trace_collect.h"
@@ -270,6 +276,86 @@ static int trace_program(struct output *output, char **argv)
 	return child_end_as(status);
 }
 
+/* ---- A process that runs ---- */
+
+static const char *refusal(int error)
+{
+	switch (error) {
+	case ECONNREFUSED:
+		return _("it has ended");
+	case EBUSY:
+		return _("it is being traced already");
+	case EPERM:
+		return _("it is another user's");
+	case EPROTO:
+		return _("it uses another version of uroce");
+	case EAGAIN:
+		return _("it does not answer (is it stopped?)");
+	default:
+		return strerror(error);
+	}
+}
+
+/* False after one line on stderr. */
+static bool attach(struct output *output, pid_t pid)
+{
+	static struct claim claims[SLOT_COUNT];
+	int count = processes_claims(claims), connection, ring, segment, error;
+	struct trace_reader reader;
+	uint32_t version;
+
+	for (int i = 0; i < count; i++) {
+		if (claims[i].pid != pid)
+			continue;
+		connection = message_ask_trace(claims[i].slot, output->collect.snap, &ring);
+		error = connection < 0 ? errno : trace_open(&reader, ring, connection);
+		if (!error && !trace_collect_add(&output->collect, &reader))
+			error = ENOMEM;
+		if (error) {
+			complain(output->name, _("process %d cannot be traced: %s"), (int)pid, refusal(error));
+			return false;
+		}
+		if (segment_open(pid, claims[i].slot, &segment, &version) == SEGMENT_OPEN)
+			trace_collect_segment(&output->collect, segment);
+		return true;
+	}
+	complain(output->name, _("process %d does not use uroce in this network namespace"), (int)pid);
+	return false;
+}
+
+/* Until it ends, we are told to leave, or the time is over. */
+static void follow(struct trace_collect *collect, unsigned seconds)
+{
+	struct timespec now;
+	struct pollfd stop = { .events = POLLIN };
+	time_t end;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	stop.fd = signalfd(-1, &set, SFD_CLOEXEC);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	end = now.tv_sec + (time_t)seconds;
+	while (!collect->sources[0].closed) {
+		const int wait = trace_collect_empty(collect);
+
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if ((seconds && now.tv_sec >= end) || poll(&stop, 1, wait) > 0)
+			break;
+	}
+	close(stop.fd);
+}
+
+static int trace_process(struct output *output)
+{
+	if (!attach(output, output->request->pid))
+		return 1;
+	follow(&output->collect, output->request->seconds);
+	return finish(output) ? 0 : 1;
+}
+
 /* The words of a command line. */
 static char *joined(char **argv)
 {
@@ -311,12 +397,14 @@ int cmd_trace(int argc, char **argv)
 	textdomain(EXPLAIN_DOMAIN);
 	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &request) || !settings_check(argv[0]))
 		return STATUS_FAILED;
-	program = joined(argv + request.program);
+	program = request.program ? joined(argv + request.program) : NULL;
+	if (request.pid && asprintf(&program, "pid %d", (int)request.pid) < 0)
+		program = NULL;
 	output.program = program ? program : "";
 	output.catalogues = catalogues;
 	if (!begin(&output))
 		return STATUS_FAILED;
-	status = trace_program(&output, argv + request.program);
+	status = request.pid ? trace_process(&output) : trace_program(&output, argv + request.program);
 	free(program);
 	return status;
 }

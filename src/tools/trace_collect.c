@@ -94,23 +94,27 @@ static void add_new(struct trace_collect *collect)
 			trace_close(&reader);
 }
 
+void trace_collect_segment(struct trace_collect *collect, int fd)
+{
+	const struct nic_segment *segment = witnessed_map(fd), **larger = NULL;
+
+	close(fd);
+	if (segment)
+		larger = realloc(collect->segments, (collect->segment_count + 1) * sizeof(*larger));
+	if (larger) {
+		collect->segments = larger;
+		larger[collect->segment_count++] = segment;
+	} else if (segment) {
+		munmap((void *)segment, WITNESSED_BYTES);
+	}
+}
+
 static void add_segments(struct trace_collect *collect)
 {
 	int fd;
 
-	while ((fd = witness_next(collect->witness)) >= 0) {
-		const struct nic_segment *segment = witnessed_map(fd), **larger = NULL;
-
-		close(fd);
-		if (segment)
-			larger = realloc(collect->segments, (collect->segment_count + 1) * sizeof(*larger));
-		if (larger) {
-			collect->segments = larger;
-			larger[collect->segment_count++] = segment;
-		} else if (segment) {
-			munmap((void *)segment, WITNESSED_BYTES);
-		}
-	}
+	while ((fd = witness_next(collect->witness)) >= 0)
+		trace_collect_segment(collect, fd);
 }
 
 /* ---- Events ---- */

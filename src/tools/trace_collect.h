@@ -7,6 +7,7 @@
 #ifndef UROCE_TOOLS_TRACE_COLLECT_H
 #define UROCE_TOOLS_TRACE_COLLECT_H
 
+#include "nic/layout.h"
 #include "tools/trace_spool.h"
 
 /* A process that is, or was, traced; its id is its place. */
@@ -41,6 +42,9 @@ bool trace_collect_environment(const struct trace_collect *collect);
 
 /* A process that is traced by another way than by its environment. False for want of memory. */
 bool trace_collect_add(struct trace_collect *collect, const struct trace_reader *reader);
+
+/* A segment, for its causes; closes the descriptor. */
+void trace_collect_segment(struct trace_collect *collect, int fd);
 
 /* Empties all rings; returns the milliseconds after which to do so again. The argument is a struct trace_collect. For child_attend(). */
 int trace_collect_empty(void *collect);

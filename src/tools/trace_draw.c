@@ -28,6 +28,7 @@ struct drawing {
 	const struct glyphs *glyphs;
 	unsigned columns;
 	uint32_t left, right; /* QPs; right may be TRACE_NONE */
+	uint64_t from, to;    /* the time of all requests */
 };
 
 /* ---- Values ---- */
@@ -64,6 +65,21 @@ static bool failed(uint8_t status)
 }
 
 /* ---- Messages ---- */
+
+static void find_time(struct drawing *d)
+{
+	d->from = d->model->sends.count ? TRACE_NEVER : 0;
+	d->to = d->from ? 0 : d->model->duration;
+	for (uint32_t i = 0; i < d->model->sends.count; i++) {
+		const struct trace_send *send = &d->model->sends.at[i];
+		const uint64_t start = trace_send_start(send);
+
+		d->from = start < d->from ? start : d->from;
+		for (unsigned point = 0; point < TRACE_POINTS; point++)
+			if (send->at[point] != TRACE_NEVER && send->at[point] > d->to)
+				d->to = send->at[point];
+	}
+}
 
 /* The connection, or the QP, of the first message. */
 static void choose(struct drawing *d)
@@ -123,7 +139,7 @@ static void arrow(const struct drawing *d, const struct trace_send *send)
 	dashes = width - length - 1;
 	if (end != TRACE_NEVER)
 		duration(end - start, took, sizeof(took));
-	fprintf(d->out, "%*.3f %s", TIME_COLUMNS - 2, (double)start / 1e3, g->line);
+	fprintf(d->out, "%*.3f %s", TIME_COLUMNS - 2, (double)(start - d->from) / 1e3, g->line);
 	if (!to_right)
 		fputs(bad ? g->broken : g->left, d->out);
 	repeat(d->out, g->dash, dashes / 2);
@@ -200,17 +216,18 @@ static void draw_phases(struct drawing *d)
 static void draw_fill(const struct drawing *d, const char *kind, uint32_t number, uint32_t limit, const struct trace_fill *fill)
 {
 	const unsigned width = d->columns - 44;
-	const uint64_t step = d->model->duration / width + 1;
+	const uint64_t step = (d->to - d->from) / width + 1;
 	uint32_t at = 0, level = 0;
 
 	if (!fill->max)
 		return;
-	fprintf(d->out, "%3s 0x%-8x %s", kind, number, d->glyphs->line);
+	fprintf(d->out, number > 0xff ? "%3s 0x%-8x %s" : "%3s %-10u %s", kind, number, d->glyphs->line);
 	for (unsigned column = 0; column < width; column++) {
 		uint32_t high = level;
 
-		for (; at < fill->count && fill->points[at].time < (column + 1) * step; at++) {
-			high = fill->points[at].high > high ? fill->points[at].high : high;
+		for (; at < fill->count && fill->points[at].time < d->from + (column + 1) * step; at++) {
+			if (fill->points[at].time >= d->from + column * step && fill->points[at].high > high)
+				high = fill->points[at].high;
 			level = fill->points[at].low;
 		}
 		fputs(d->glyphs->levels[high ? 1 + (uint64_t)high * (LEVELS - 1) / fill->max : 0], d->out);
@@ -267,7 +284,7 @@ static void draw_failures(const struct drawing *d)
 		snprintf(words, sizeof(words), "%s", explain_short(cause->code));
 		if (cause->told)
 			explain_what(&cause->record, words, sizeof(words));
-		fprintf(d->out, "%*.3f %s (%u): %s\n", TIME_COLUMNS - 2, (double)cause->time / 1e3, cause_name(cause->code) ? cause_name(cause->code) : "?",
+		fprintf(d->out, "%*.3f %s (%u): %s\n", TIME_COLUMNS - 2, ((double)cause->time - (double)d->from) / 1e3, cause_name(cause->code) ? cause_name(cause->code) : "?",
 			cause->code, words);
 	}
 	if (count > FAILURES)
@@ -282,6 +299,7 @@ void trace_draw(FILE *out, const struct trace_model *model, unsigned columns, un
 			     .columns = columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns };
 	const unsigned others = 4 + 2 * QUEUES;
 
+	find_time(&d);
 	draw_messages(&d, rows > others + LEAST_MESSAGES ? rows - others : LEAST_MESSAGES);
 	draw_phases(&d);
 	draw_queues(&d, d.left);

@@ -102,8 +102,9 @@ function phasesTable() {
 		return;
 	const logs = M.phases.flatMap((phase) => [phase.min, phase.p99, phase.p50]).filter((n) => n > 0).map(Math.log10), low = Math.floor(Math.min(...logs, 2)), high = Math.ceil(Math.max(...logs, 3));
 	const place = (n) => (100 * (Math.log10(Math.max(n, 10 ** low)) - low)) / (high - low || 1);
-	const head = ["colOp", "phaseFrom", "phaseCount", "least", "median", "p99", "most", "mean"].map((key, n) => make("th", { scope: "col", class: n > 1 ? "number" : "" }, say(key)));
-	table.append(make("caption", { class: "hidden" }, say("latency")), make("thead", {}, make("tr", {}, ...head, make("th", { scope: "col", class: "range" }, say("spread")))));
+	/* A phone has room for those that are not wide. */
+	const heads = [["colOp"], ["phaseFrom"], ["phaseCount", "number wide"], ["least", "number wide"], ["median", "number"], ["p99", "number"], ["most", "number wide"], ["mean", "number wide"], ["spread", "range wide"]];
+	table.append(make("caption", { class: "hidden" }, say("latency")), make("thead", {}, make("tr", {}, ...heads.map(([key, kind]) => make("th", { scope: "col", class: kind }, say(key))))));
 	const body = make("tbody");
 	let before = null;
 	const whole = (phase) => phase.from === "posted" && phase.to === "polled";
@@ -112,13 +113,13 @@ function phasesTable() {
 		for (const phase of rows) {
 			const name = make("td", {}, before === opcode ? "" : String(opcode)), mean = phase.count ? phase.sum / phase.count : NaN;
 			before = opcode;
-			const part = PARTS.indexOf(phase.to), colour = whole(phase) || phase.from === "posted" && phase.to === "placed" || part < 0 ? `var(--${opcodeVariable(String(opcode))})` : `var(--p${part})`;
+			const part = PARTS.indexOf(phase.to), colour = whole(phase) || (phase.from === "posted" && phase.to === "placed") || part < 0 ? `var(--${opcodeVariable(String(opcode))})` : `var(--p${part})`;
 			const a = place(phase.min), b = place(phase.p50), z = place(phase.p99);
 			const drawing = vector("svg", { viewBox: "0 0 100 14", preserveAspectRatio: "none", "aria-hidden": "true" },
 				vector("rect", { x: 0, y: 6.5, width: 100, height: 1, fill: "var(--faint)" }), vector("rect", { x: a, y: 6, width: Math.max(z - a, 0.5), height: 2, fill: colour, opacity: 0.55 }),
 				vector("rect", { x: b, y: 2, width: Math.max(z - b, 0.8), height: 10, fill: colour, opacity: 0.75 }), vector("rect", { x: Math.max(b - 0.4, 0), y: 1, width: 0.8, height: 12, fill: "var(--ink)" }));
 			body.append(make("tr", { class: whole(phase) ? "whole" : "" }, name, make("td", {}, `${stage(phase.from)} → ${stage(phase.to)}`),
-				make("td", { class: "number" }, count(phase.count)), ...[phase.min, phase.p50, phase.p99, phase.max, mean].map((n) => make("td", { class: "number" }, lasting(n))), make("td", { class: "range" }, drawing)));
+				make("td", { class: "number wide" }, count(phase.count)), ...[phase.min, phase.p50, phase.p99, phase.max, mean].map((n, k) => make("td", { class: heads[k + 3][1] }, lasting(n))), make("td", { class: "range wide" }, drawing)));
 		}
 	}
 	table.append(body);

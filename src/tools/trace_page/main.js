@@ -76,11 +76,11 @@ let causesShown = CAUSES_FIRST;
 
 function causeCard(cause, leads) {
 	const head = make("div", { class: "head" }, make("b", {}, causeTitle(cause)), make("span", { class: "dim" }, moment(cause.time)));
-	if (cause.process !== null && processAt(cause.process))
+	if (leads && processAt(cause.process))
 		head.append(make("span", { class: "dim" }, processName(cause.process)));
-	if (cause.qp !== null && qpAt(cause.qp))
+	if (leads && qpAt(cause.qp))
 		head.append(make("span", { class: "dim" }, qpName(cause.qp)));
-	if (cause.wr_id)
+	if (leads && cause.wr_id)
 		head.append(make("span", { class: "dim" }, "wr_id " + cause.wr_id));
 	const card = make("div", { class: "cause" }, head, make("p", {}, told(cause.what) || told(cause.short)));
 	if (told(cause.todo))
@@ -91,7 +91,7 @@ function causeCard(cause, leads) {
 			showCause(cause);
 			byId("pictures").scrollIntoView({ block: "start" });
 		});
-		card.append(make("p", {}, button));
+		head.append(button);
 	}
 	return card;
 }
@@ -141,8 +141,8 @@ function advice() {
 		list.append(make("li", {}, say("habitSignaled", { share: percent(signaled / s.count) })));
 	const used = M.fills.filter((fill) => fill.max > 0);
 	for (const fill of used.slice(0, 200))
-		list.append(make("li", {}, queueSentence(fill).text));
-	byId("queuesText").replaceChildren(make("ul", {}, ...queueRows.list.map((fill) => make("li", {}, queueSentence(fill).text))));
+		list.append(make("li", {}, queueSentence(fill)));
+	byId("queuesText").replaceChildren(make("ul", {}, ...queueRows.list.map((fill) => make("li", {}, queueSentence(fill)))));
 	byId("seen").hidden = !list.children.length && !M.advice.length;
 }
 
@@ -212,13 +212,18 @@ function filterForm() {
 		field("filterQp", select("qp", [[-1, words.any], ...M.qps.slice(0, 2000).map((qp) => [qp.id, `${hex(qp.qpn)} · ${processName(qp.process)}`])], chosen.qp)),
 		field("filterOp", select("opcode", [["", words.any], ...opcodes.map((name) => [name, name])], chosen.opcode)),
 		field("filterStatus", select("status", [["", words.any], ["ok", words.ok], ["failed", words.failed], ["open", words.open], ...statuses.map((name) => [name, name])], chosen.status)),
-		field("filterWr", input("wr", "0x…")), field("filterText", input("text", "")), reset, make("output", { id: "passing" }));
+		field("filterWr", input("wr", "0x…")), field("filterText", input("text", "")), reset);
 	reset.addEventListener("click", () => {
 		Object.assign(chosen, { qp: -1, opcode: "", status: "", wr: "", text: "" });
 		filterForm();
 		filtered();
 	});
+	passing();
+}
+
+function passing() {
 	byId("passing").textContent = matchingText();
+	byId("filterBox").classList.toggle("on", chosen.count < itemCount());
 }
 
 function readFilter() {
@@ -235,7 +240,7 @@ function filtered() {
 	moreQueues();
 	sortGrid();
 	advice();
-	byId("passing").textContent = matchingText();
+	passing();
 	redraw();
 }
 
@@ -342,6 +347,9 @@ function start() {
 		return;
 	}
 	byId("main").hidden = false;
+	byId("latency").hidden = !M.sends.count && !M.phases.length;
+	byId("requests").hidden = !itemCount();
+	byId("filterBox").open = !narrow();
 	makeLanes();
 	choose();
 	chooseQueues();

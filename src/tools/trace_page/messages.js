@@ -2,7 +2,8 @@
  * The sequence diagram, time from left to right: a line for each process or queue pair, and each request's way between them. Few requests are
  * drawn with all their points, many as plain arrows, and very many as one stroke for each pixel.
  */
-const ARROWS = 1200, POINTS = 150, LABELS = 40, SLOTS = 5;
+/* Up to so many arrows; with points or labels from so many pixels for each on. */
+const ARROWS = 1200, POINT_ROOM = 28, LABEL_ROOM = 44, SLOTS = 5;
 const CALLOUT_HEIGHT = 66, CALLOUT_WIDTH = 264;
 
 const lanes = { byQp: false, list: [], ofQp: [], choice: false, slot: null };
@@ -78,7 +79,7 @@ function messages(canvas) {
 	let top = 30, boxes = [], shown = [];
 
 	const gap = () => (lanes.list.length <= 2 ? 150 : lanes.list.length <= 5 ? 96 : 64);
-	const outside = 44;
+	const outside = 44, room = (pixels) => shown.length * pixels <= p.width - gutter();
 	const laneY = (lane) => top + outside + lane * gap();
 	/* A line's bars lie outside of the picture's arrows where that can be. */
 	const barY = (i) => laneY(laneOf(M.sends.qp[i])) + (laneOf(M.sends.qp[i]) === 0 ? -1 : 1) * (10 + lanes.slot[i] * 6);
@@ -129,7 +130,7 @@ function messages(canvas) {
 		if (!number) {
 			c.fillStyle = ink.dim;
 			c.textAlign = "center";
-			c.fillText(say(chosen.count ? "noneHere" : "allFiltered"), (gutter() + p.width) / 2, laneY(0) + Math.min(gap(), 60) / 2);
+			c.fillText(say(!itemCount() ? "noRequests" : chosen.count ? "noneHere" : "allFiltered"), (gutter() + p.width) / 2, laneY(0) + Math.min(gap(), 60) / 2);
 			c.textAlign = "left";
 		}
 		callouts(c, x, seen);
@@ -223,11 +224,11 @@ function messages(canvas) {
 	}
 
 	function arrows(c, x, texts) {
-		const few = shown.length <= POINTS, dim = chosen.followed >= 0;
+		const few = room(POINT_ROOM), dim = chosen.followed >= 0;
 		c.globalAlpha = dim ? 0.45 : 1;
 		for (const i of shown)
 			way(c, x, i, few, 1.3);
-		if (shown.length <= LABELS)
+		if (room(LABEL_ROOM))
 			for (const i of shown)
 				label(c, x, i, texts);
 		c.globalAlpha = 1;
@@ -271,6 +272,8 @@ function messages(canvas) {
 		if (!points) {
 			if (bad && Number.isFinite(s.cqe[i]))
 				cross(c, x(s.cqe[i]), y, 4);
+			else if (Number.isFinite(placed) && shown.length * 5 < p.width)
+				disc(c, x(placed), isBack(opcode) ? y : end, 2);
 			return;
 		}
 		if (Number.isFinite(s.posted[i]))
@@ -291,7 +294,7 @@ function messages(canvas) {
 
 	function label(c, x, i, texts) {
 		const s = M.sends, from = laneOf(s.qp[i]), to = laneOf(s.dest[i]);
-		if (from < 0 || to < 0 || to === from)
+		if (from < 0 || to < 0 || to === from || (!Number.isFinite(s.placed[i]) && !s.bad[i]))
 			return;
 		const xs = x(leaves(i)), xe = Number.isFinite(s.placed[i]) ? x(s.placed[i]) : xs, text = `${opcodeAt(s, i)} ${s.wr_id[i] ?? ""} · ${count(s.length[i])} B`;
 		const width = c.measureText(text).width, left = isBack(opcodeAt(s, i)) ? xs + (xe - xs) / 2 + 6 : (xs + xe) / 2 + 6;
@@ -374,7 +377,6 @@ function messages(canvas) {
 				way(c, x, table.send[i], true, 3);
 			return;
 		}
-		c.strokeStyle = ink.card;
 		way(c, x, i, true, 3.2);
 		const lane = laneOf(table.qp[i]), to = laneOf(table.dest[i]);
 		if (lane < 0)
@@ -410,47 +412,53 @@ function messages(canvas) {
 		c.font = `12px ${ink.font}`;
 	}
 
-	/* The causes' sentences, side by side above the lines, each with a line to where it happened. */
+	/* The causes' sentences, side by side above the lines, each with a line to where it happened. Those that find no room are counted. */
 	function callouts(c, x, causes) {
-		let free = gutter() + 2, left = 0;
-		const edge = p.width - 4, width = Math.min(CALLOUT_WIDTH, edge - free);
-		for (const cause of causes) {
-			const lane = laneOf(cause.qp), at = Math.max(x(cause.time), gutter()), start = Math.max(free, Math.min(at - width / 3, edge - width));
-			if (start + width > edge + 1 || start > at + 150) {
-				left++;
-				continue;
+		const left = gutter() + 2, right = p.width - 4, width = Math.min(CALLOUT_WIDTH, Math.max((right - left + 8) / Math.min(causes.length, Math.floor((right - left) / 210) || 1) - 8, 150), right - left);
+		let starts = [], taken = [];
+		for (const cause of causes.slice(0, 400)) {
+			const all = [...taken, cause], tried = [];
+			all.forEach((one, n) => (tried[n] = Math.max(n ? tried[n - 1] + width + 8 : left, x(one.time) - width / 3)));
+			for (let n = all.length - 1, edge = right; n >= 0; n--) {
+				tried[n] = Math.min(tried[n], edge - width);
+				edge = tried[n] - 8;
 			}
-			free = start + width + 8;
-			const box = { left: start, top: 22, width, height: CALLOUT_HEIGHT, cause };
+			if (tried[0] < left - 1 || all.some((one, n) => Math.abs(tried[n] + width / 2 - x(one.time)) > width * 1.2))
+				continue;
+			starts = tried;
+			taken = all;
+		}
+		taken.forEach((cause, n) => {
+			const lane = laneOf(cause.qp), at = Math.max(x(cause.time), left), box = { left: starts[n], top: 22, width, height: CALLOUT_HEIGHT, cause };
+			const foot = Math.max(box.left + 8, Math.min(box.left + width - 8, at)), y = lane < 0 ? box.top + box.height + 14 : laneY(lane);
 			boxes.push(box);
 			c.strokeStyle = ink.bad;
 			c.lineWidth = 1;
-			const y = lane < 0 ? box.top + box.height + 12 : laneY(lane);
-			line(c, at, box.top + box.height, at, y);
+			c.beginPath();
+			c.moveTo(foot, box.top + box.height);
+			c.lineTo(at, box.top + box.height + 10);
+			c.lineTo(at, y);
+			c.stroke();
 			if (lane < 0)
 				cross(c, at, y, 5);
+			c.lineWidth = 1;
 			c.fillStyle = ink["bad-ground"];
 			c.beginPath();
 			c.roundRect(box.left, box.top, box.width, box.height, 6);
 			c.fill();
 			c.stroke();
-			c.save();
-			c.beginPath();
-			c.rect(box.left, box.top, box.width, box.height);
-			c.clip();
 			c.font = `600 11px ${ink.font}`;
 			c.fillStyle = ink.bad;
 			c.fillText(shorten(c, causeTitle(cause), width - 14), box.left + 7, box.top + 11);
 			c.font = `11px ${ink.font}`;
 			c.fillStyle = ink.ink;
-			wrap(c, told(cause.what) || told(cause.short), width - 14, 3).forEach((text, n) => c.fillText(text, box.left + 7, box.top + 26 + n * 14));
-			c.restore();
-		}
-		if (left) {
+			wrap(c, told(cause.what) || told(cause.short), width - 14, 3).forEach((text, row) => c.fillText(shorten(c, text, width - 14), box.left + 7, box.top + 26 + row * 14));
+		});
+		if (causes.length > taken.length) {
+			const text = say("more", { n: String(causes.length - taken.length) });
 			c.font = `600 11px ${ink.font}`;
-			c.fillStyle = ink.bad;
 			c.textAlign = "right";
-			c.fillText("+" + left, edge, 9);
+			written(c, text, right, 10, ink.bad);
 			c.textAlign = "left";
 		}
 		c.font = `12px ${ink.font}`;

@@ -154,12 +154,12 @@ function queues(canvas) {
 			c.fill(band);
 			c.globalAlpha = 1;
 			c.stroke(outline);
-			for (let i = Math.max(first, 1); i < behind && i + 1 < points.length; i++) {
+			for (let i = Math.max(first, 1); i < behind; i++) {
 				const full = fill.limit && low(points[i]) >= fill.limit, dry = receiveQueue(fill) && high(points[i]) === 0;
 				if (!full && !dry)
 					continue;
 				c.fillStyle = full ? ink.bad : ink.warn;
-				c.fillRect(x(points[i][0]), full ? level(fill.limit) - 2 : base - 1, Math.max(x(points[i + 1][0]) - x(points[i][0]), 1), 4);
+				c.fillRect(x(points[i][0]), full ? level(fill.limit) - 2 : base - 1, Math.max(x(i + 1 < points.length ? points[i + 1][0] : M.duration) - x(points[i][0]), 1), 4);
 			}
 			c.strokeStyle = ink.line;
 			line(c, gutter(), base + 0.5, p.width, base + 0.5);
@@ -289,8 +289,14 @@ function triangle(c, x, y, r) {
 	c.closePath();
 }
 
+/* A queue's use in words. A receive queue that is empty at the end may be so because nothing more is to come. */
 function queueSentence(fill) {
-	const dry = dryTime(fill), full = fullTime(fill);
-	const share = receiveQueue(fill) ? (dry ? say("dryFor", { x: lasting(dry) }) : say("neverDry")) : full ? say("fullFor", { x: lasting(full) }) : say("neverFull");
-	return { share, text: say("fillingText", { name: fillName(fill), process: processName(fillProcess(fill)), limit: fill.limit ? count(fill.limit) : "–", max: count(fill.max), share }) };
+	const dry = dryTime(fill), full = fullTime(fill), last = fill.points[fill.points.length - 1], seen = [];
+	if (full)
+		seen.push(say("fullFor", { x: lasting(full) }));
+	if (receiveQueue(fill) && dry)
+		seen.push(say("dryFor", { x: lasting(dry) }));
+	if (receiveQueue(fill) && high(last) === 0)
+		seen.push(say("dryFrom", { x: moment(last[0]) }));
+	return say("fillingText", { name: fillName(fill), process: processName(fillProcess(fill)), limit: fill.limit ? count(fill.limit) : "–", max: count(fill.max), share: seen.join(say("comma")) || say(receiveQueue(fill) ? "neverDry" : "neverFull") });
 }

@@ -3,20 +3,19 @@ const ROW = 28, TALLEST = 8e6;
 
 const grid = { element: null, rows: null, order: new Uint32Array(0), by: "time", down: false, at: 0, heads: new Map(), pool: [] };
 
+/* On a phone the wide ones are hidden by the style sheet. */
 const COLUMNS = [
 	{ key: "time", title: "colTime", value: (t, i) => (Number.isFinite(t.posted[i]) ? t.posted[i] : t.time[i]), text: (t, i) => moment(Number.isFinite(t.posted[i]) ? t.posted[i] : t.time[i]), number: true },
 	{ key: "op", title: "colOp", value: (t, i) => opcodeAt(t, i), text: (t, i) => opcodeAt(t, i), dot: true },
-	{ key: "wr", title: "colWr", value: (t, i) => t.wr_id[i] ?? "", text: (t, i) => t.wr_id[i] ?? "–", wide: true, mono: true },
+	{ key: "wr", title: "colWr", value: (t, i) => t.wr_id[i] ?? "", text: (t, i) => t.wr_id[i] ?? "–", mono: true },
 	{ key: "process", title: "colProcess", value: (t, i) => processName(processOfItem(itemOf(t, i))), text: (t, i) => processName(processOfItem(itemOf(t, i))), wide: true },
 	{ key: "qp", title: "colQp", value: (t, i) => (qpAt(t.qp[i]) ? qpAt(t.qp[i]).qpn : -1), text: (t, i) => (qpAt(t.qp[i]) ? hex(qpAt(t.qp[i]).qpn) : t.srq && Number.isFinite(t.srq[i]) ? "SRQ" : "–"), wide: true, mono: true },
 	{ key: "bytes", title: "colBytes", value: (t, i) => (Number.isFinite(t.length[i]) ? t.length[i] : -1), text: (t, i) => count(t.length[i]), number: true, wide: true },
-	{ key: "status", title: "colStatus", value: (t, i) => outcomeAt(t, i), text: (t, i) => outcomeAt(t, i) },
+	{ key: "status", title: "colStatus", value: (t, i) => outcomeAt(t, i), text: (t, i) => (narrow() && outcomeAt(t, i) === "SUCCESS" ? "✓" : outcomeAt(t, i)) },
 	{ key: "retries", title: "colRetries", value: (t, i) => (t.retries && t.retries[i]) || 0, text: (t, i) => (t.retries && t.retries[i] ? count(t.retries[i]) : ""), number: true, wide: true },
 	{ key: "took", title: "colTook", value: (t, i) => (Number.isFinite(tookAt(t, i)) ? tookAt(t, i) : -1), text: (t, i) => lasting(tookAt(t, i)), number: true },
 	{ key: "parts", title: "colParts", value: () => 0, text: () => "", wide: true, parts: true },
 ];
-/* On a phone: time, operation, wr_id, outcome and took; the others are hidden by the style sheet. */
-COLUMNS[2].wide = false;
 
 function makeGrid() {
 	const element = (grid.element = document.getElementById("grid"));

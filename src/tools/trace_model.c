@@ -507,7 +507,7 @@ static void message(struct trace_model *model, const struct trace_item *item)
 static void again(struct trace_model *model, const struct trace_item *item)
 {
 	struct trace_queue_pair *qp = own_qp(model, item->process, item->event->qpn);
-	struct trace_send *send = qp ? send_of(model, qp, item->event->index) : NULL;
+	struct trace_send *send = qp ? find_send(model, qp, item->event->index) : NULL;
 	struct trace_again *mark = qp ? APPEND_MARK(model, model->retries) : NULL;
 
 	if (send && send->retries < UINT16_MAX)

@@ -163,6 +163,9 @@ static void carry(struct trace_capture *capture, const struct carried *way, bool
 	const uint32_t pad = roce_pad(packet->length);
 	size_t header;
 
+	/* The process may say anything. */
+	if (!roce_opcode(packet->opcode)->name)
+		return;
 	packet->pkey = ROCE_DEFAULT_PKEY;
 	packet->qpn = back ? way->qp->qpn : way->dest_qpn;
 	header = roce_build(packet, capture->packet);

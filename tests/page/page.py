@@ -59,7 +59,7 @@ class Test:
     def quiet(self):
         """Nothing failed, was complained of or asked for but the file (and the empty picture of the tab, which is in it)."""
         same(self.browser.failed, [])
-        same(self.browser.said, [])
+        same([text for text in self.browser.said if "willReadFrequently" not in text], [])  # that is said of this test's own reading
         same([url for url in self.browser.asked if not url.startswith(("file://" + self.path, "data:,", "about:"))], [])
 
     def js(self, script):
@@ -75,6 +75,11 @@ class Test:
 
     def press(self, selector, nth=0):
         self.js("document.querySelectorAll(%r)[%d].click()" % (selector, nth))
+
+    def row(self, place):
+        """Clicks a row of the table."""
+        self.js("new Promise(done => { document.getElementById('grid').scrollTop = %d; setTimeout(done, 50); })" % (28 * place))
+        self.press('#grid .rows .line[data-place="%d"]' % place)
 
     def fill(self, name, value):
         self.js("""new Promise(done => {
@@ -167,7 +172,7 @@ def clicked_request_is_followed_everywhere(t):
     t.browser.key("Escape")
     same(t.count("#life[hidden]"), 1)
     # By a row, a bar and a queue.
-    t.press("#grid .rows .line", 0)
+    t.row(0)
     holds(t.text("#life"), "Receive wr_id 0x0", "The program posted this receive, with room for 64 bytes", "A message took it: SEND")
     t.press("#life > button")
     holds(t.text("#life"), "SEND wr_id", "which had waited for", "at the other end, ib_send_lat")
@@ -365,7 +370,7 @@ def many_requests_are_borne(t):
     same(t.rows()[-1][6], "WR_FLUSH_ERR")
     t.fill("status", "failed")
     same(t.passing(), 5)
-    t.press("#grid .rows .line", 0)
+    t.row(0)
     holds(t.text("#life"), "REM_ACCESS_ERR")
     t.quiet()
 
@@ -375,7 +380,7 @@ def hostile_texts_stay_texts(t):
         t.open("hostile", language=language)
         t.press("#causes button")
         for place in range(3):
-            t.press("#grid .rows .line", place)
+            t.row(place)
         assert t.browser.run("document.title").startswith("</script>"), t.browser.run("document.title")
         same(t.count("img"), 0)
         same(t.count("script"), 1)
@@ -395,7 +400,7 @@ def nothing_is_said_to_be_nothing(t):
     t.drawn("messages")
     holds(t.text("main"), "not traced", "the send queue is full")
     for place in range(12):
-        t.press("#grid .rows .line", place)
+        t.row(place)
     t.quiet()
 
 

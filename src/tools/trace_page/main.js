@@ -306,6 +306,7 @@ function speak() {
 	advice();
 	if (chosen.followed >= 0)
 		tellLife(byId("life"), chosen.followed);
+	announce("");
 	redraw();
 }
 

@@ -120,7 +120,7 @@ static int send_once(const struct route *route, const struct roce_packet *packet
 	uint8_t *to;
 	size_t bytes;
 
-	if (!burst_begin(&burst, route))
+	if (!burst_begin(&burst, route, 1))
 		return ENOMEM;
 	to = burst_next(&burst, ROCE_MAX_HEADERS + MAD_BYTES);
 	bytes = roce_build(packet, to);

@@ -22,6 +22,7 @@
 #include "nic/crash.h"
 #include "nic/helper.h"
 #include "nic/life.h"
+#include "nic/observed.h"
 #include "nic/segment.h"
 #include "nic/share.h"
 
@@ -589,6 +590,29 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint,
 	return CAUSE_NONE;
 }
 
+/* TRACE: not a peer, but one who looks on. The connection is no endpoint any more. */
+static void serve_observer(struct nic *nic, struct endpoint *endpoint, const struct message *ask)
+{
+	struct message answer = introduction(nic, MESSAGE_TRACED);
+	struct ucred cred = { 0 };
+	socklen_t length = sizeof(cred);
+	int fd = endpoint->fd, ring = -1;
+
+	pthread_mutex_lock(&nic->attach->lock);
+	list_del(&endpoint->of_attach);
+	pthread_mutex_unlock(&nic->attach->lock);
+	epoll_ctl(nic->epoll, EPOLL_CTL_DEL, fd, NULL);
+	free(endpoint);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &length) || cred.uid != geteuid())
+		answer.status = EPERM;
+	else
+		answer.status = (uint32_t)observed_prepare(nic, &ring);
+	if (message_send(fd, &answer, &ring, !answer.status) || answer.status)
+		close(fd);
+	else
+		observed_begin(nic, fd, ask->length < UINT32_MAX ? (uint32_t)ask->length : UINT32_MAX);
+}
+
 /* One message of an endpoint; false when there is none (any more). */
 static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 {
@@ -599,6 +623,12 @@ static bool serve_one(struct nic *nic, struct endpoint *endpoint)
 
 	if (error == EAGAIN)
 		return false;
+	if (!error && !endpoint->peer && endpoint->kind == ACCEPTED && message.type == MESSAGE_TRACE &&
+	    message.version == NIC_LAYOUT_VERSION) {
+		message_close_fds(fds);
+		serve_observer(nic, endpoint, &message);
+		return false;
+	}
 	pthread_mutex_lock(&nic->attach->lock);
 	if (!error && !endpoint->peer && endpoint->kind == ACCEPTED &&
 	    message.type == MESSAGE_HELLO) {

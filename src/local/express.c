@@ -7,6 +7,7 @@
 #include "nic/mr.h"
 #include "nic/qp_internal.h"
 #include "nic/visit.h"
+#include "observe/trace.h"
 
 void express_know(struct walk *w)
 {
@@ -115,6 +116,8 @@ static bool deliver(struct walk *w)
 				   is_send(opcode) ? w->length : 0, false, &ts->receive,
 				   &w->cause) != RESPONSE_ACK)
 			return false;
+		if (trace_on())
+			walk_trace_taken(w);
 		ts->taken = true;
 		if (is_send(opcode)) {
 			remote = receive_view(w);
@@ -123,6 +126,10 @@ static bool deliver(struct walk *w)
 		}
 	}
 	move(w, local, remote);
+	if (trace_on()) {
+		w->seen = local;
+		walk_trace(w);
+	}
 	walk_delivered(w);
 	if (ts->taken) {
 		/* The next one will want these; until then they have the time. */

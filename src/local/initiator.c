@@ -14,6 +14,7 @@
 #include "nic/requester.h"
 #include "nic/responder.h"
 #include "nic/visit.h"
+#include "observe/trace.h"
 
 /* ns: how long RTR waits for an answer; how often it is asked for later; when a process that does
  * not answer counts as silent. */
@@ -122,6 +123,8 @@ static enum transport_outcome take_wire(struct walk *w)
 		return wire_transport.execute(w->qp, w->wqe, &budget, w->result);
 	w->qp->transport = &wire_transport;
 	w->qp->transport->connect(w->qp);
+	if (trace_on())
+		nic_qp_trace(w->qp, (uint8_t)w->qp->state);
 	return walk_wait(w, 0);
 }
 
@@ -246,6 +249,8 @@ static int aim(struct walk *w)
 			return walk_dropped(w, (enum cause_code)w->cause.code);
 		if (response != RESPONSE_ACK)
 			return walk_refused(w, response);
+		if (trace_on())
+			walk_trace_taken(w);
 		ts->taken = true;
 		ts->paced_since = ts->busy_since = 0;
 	}
@@ -349,6 +354,7 @@ static enum transport_outcome execute(struct nic_qp *qp, struct nic_swqe *wqe, u
 	if (express(&w, budget))
 		return TRANSPORT_DONE;
 	w.target_qp = NULL;
+	w.seen = NULL;
 	memset(&w.cause, 0, sizeof(w.cause));
 
 	enum transport_outcome outcome = walk(&w, budget);

@@ -3,10 +3,15 @@
 #include "local/message.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "nic/abstract_name.h"
+
+#define TRACE_PATIENCE 500 /* ms */
 
 int message_send(int fd, const struct message *message, const int *fds, int count)
 {
@@ -72,6 +77,48 @@ int message_receive(int fd, struct message *message, int *fds)
 	if (message->version == NIC_LAYOUT_VERSION && n != (ssize_t)sizeof(*message))
 		return EPROTO;
 	return 0;
+}
+
+/* The answer to MESSAGE_TRACE: 0, or errno. */
+static int take_ring(int fd, int *ring)
+{
+	struct pollfd readable = { .fd = fd, .events = POLLIN };
+	struct message answer;
+	int fds[MESSAGE_FDS], error;
+
+	if (poll(&readable, 1, TRACE_PATIENCE) != 1)
+		return EAGAIN;
+	error = message_receive(fd, &answer, fds);
+	/* Another version knows no such message, and closes. */
+	if (error)
+		return error == EAGAIN ? EAGAIN : EPROTO;
+	*ring = fds[0];
+	fds[0] = -1;
+	message_close_fds(fds);
+	if (answer.type == MESSAGE_TRACED && !answer.status && *ring >= 0)
+		return 0;
+	if (*ring >= 0)
+		close(*ring);
+	return answer.type == MESSAGE_TRACED && answer.status ? (int)answer.status : EPROTO;
+}
+
+int message_ask_trace(uint32_t slot, uint32_t snap, int *ring)
+{
+	struct message ask = { .magic = NIC_MAGIC, .version = NIC_LAYOUT_VERSION, .type = MESSAGE_TRACE, .length = snap };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
+	struct sockaddr_un address;
+	socklen_t length = abstract_name(&address, "uroce/%u", slot);
+
+	if (fd < 0)
+		return -1;
+	error = connect(fd, (struct sockaddr *)&address, length) ? errno : message_send(fd, &ask, NULL, 0);
+	if (!error)
+		error = take_ring(fd, ring);
+	if (!error)
+		return fd;
+	close(fd);
+	errno = error;
+	return -1;
 }
 
 void message_close_fds(const int *fds)

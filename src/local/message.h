@@ -16,6 +16,8 @@ enum message_type {
 	MESSAGE_REFUSED, /* value: enum cause_code */
 	MESSAGE_ASSIST,	 /* copy or calculate, in your memory */
 	MESSAGE_ASSISTED, /* the answer: status, value */
+	MESSAGE_TRACE,	  /* who connects wants to see events (observe/trace.h), `length` bytes of payloads; nothing follows it */
+	MESSAGE_TRACED,	  /* the answer: status (errno) or 0 and, as its descriptor, the ring. Until this connection is closed */
 };
 
 enum assist_op {
@@ -60,6 +62,11 @@ int message_send(int fd, const struct message *message, const int *fds, int coun
 /* Receives one, without waiting; fds: MESSAGE_FDS, the receiver's from now on, -1 where none came. 0; EAGAIN;
  * ECONNRESET at the end; EPROTO for what is no message. */
 int message_receive(int fd, struct message *message, int *fds);
+
+/* Asks the process that holds a slot for a trace. The connection, nonblocking, with *ring; -1 with errno: ECONNREFUSED, nobody has
+ * that slot; EBUSY, it is being traced; EPERM, of another user; EPROTO, of another version; EAGAIN, no answer in half a second (it is stopped);
+ * or what it lacks. */
+int message_ask_trace(uint32_t slot, uint32_t snap, int *ring);
 
 /* Closes what message_receive gave. */
 void message_close_fds(const int *fds);

@@ -5,11 +5,19 @@
 #include <errno.h>
 
 #include "nic/crash.h"
+#include "observe/trace.h"
 
 /* ns: when a request that could not be sent is tried again; how long an answer may take where the
  * QP has no timer of its own. */
 #define ASK_POLL  50000ull
 #define ASK_LIMIT 1000000000ull
+
+static enum transport_outcome delivered(struct walk *w)
+{
+	if (trace_on())
+		walk_trace(w);
+	return walk_delivered(w);
+}
 
 /* Asks the target's helper for the next part. */
 static enum transport_outcome ask(struct walk *w)
@@ -120,7 +128,7 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget)
 		ts->done += part;
 		*budget -= part;
 	}
-	return walk_delivered(w);
+	return delivered(w);
 }
 
 /* The result of an atomic into our memory. */
@@ -151,7 +159,7 @@ static enum transport_outcome move_atomic(struct walk *w)
 	}
 	if (!keep_old(w, w->local, w->local_count, &old))
 		return walk_failed(w, CAUSE_LOCAL_FAULT, IBV_WC_LOC_PROT_ERR);
-	return walk_delivered(w);
+	return delivered(w);
 }
 
 /* The answer of the target's helper is there. Within a visit. */
@@ -188,7 +196,7 @@ enum transport_outcome payload_take_answer(struct walk *w)
 		return walk_refused(w, RESPONSE_NAK_ACCESS);
 	}
 	ts->done += length;
-	return ts->done == w->length ? walk_delivered(w) : TRANSPORT_MORE;
+	return ts->done == w->length ? delivered(w) : TRANSPORT_MORE;
 }
 
 enum transport_outcome payload_move(struct walk *w, uint64_t *budget)

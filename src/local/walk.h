@@ -47,6 +47,7 @@ struct walk {
 	struct piece local[MEMORY_PIECES];
 	uint32_t local_count;
 	uint64_t length; /* to be moved; UD: with the GRH */
+	const void *seen; /* all of it, as we see it; NULL: look at the pieces */
 	struct piece remote[NIC_MAX_SGE];
 	uint32_t remote_count;
 	struct cause cause;
@@ -75,5 +76,9 @@ enum transport_outcome walk_copy_failed(struct walk *w, enum copy_result result)
 
 /* All bytes are in place. */
 enum transport_outcome walk_delivered(struct walk *w);
+
+/* The same in the trace. Within a visit. */
+void walk_trace(struct walk *w);
+void walk_trace_taken(struct walk *w);
 
 #endif

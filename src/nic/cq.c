@@ -16,6 +16,7 @@
 #include "nic/spin.h"
 #include "nic/srq.h"
 #include "nic/visit.h"
+#include "observe/trace.h"
 #include "roce/wire.h"
 
 #define LAP_SHIFT  33
@@ -218,6 +219,8 @@ int nic_cq_create(struct nic *nic, uint32_t cqe, struct nic_channel *channel, st
 	atomic_store(&cq->shared->timestamps, 0);
 	atomic_store(&cq->shared->ring, ring);
 	atomic_store_explicit(&nic->cqs.objects[cq->index], cq, memory_order_release);
+	if (trace_on())
+		trace_write(TRACE_CQ, 0, 0, cq->index, 0, cq->capacity, 0);
 	return 0;
 }
 
@@ -234,6 +237,8 @@ int nic_cq_destroy(struct nic_cq *cq)
 	if (!nic_is_orphan(cq->nic)) {
 		struct nic *nic = cq->nic;
 
+		if (trace_on())
+			trace_write(TRACE_CQ, 0, 0, cq->index, 0, 0, 0);
 		atomic_store(&cq->shared->ring, 0);
 		/* From here on the helper cannot find it; index reuse is slow. */
 		pthread_mutex_lock(&nic->lock);
@@ -396,10 +401,39 @@ static inline void note_fill(struct nic_cq *cq, uint32_t n, uint32_t got)
 		raise_high(cq, got);
 }
 
+static __attribute__((cold, noinline)) void trace_polled(struct nic_cq *cq, const struct found *found)
+{
+	const struct nic_cqe *cqe = found->cqe;
+	uint32_t index = found->slot;
+	uint8_t flags = 0;
+
+	if (found->sender) {
+		uint32_t head = atomic_load_explicit(&found->sender->shared->sent.head, memory_order_relaxed);
+
+		index = head + ((index - head) & ((1u << found->sender->sq_log2) - 1));
+	} else {
+		uint64_t word = atomic_load_explicit(&ring_entry(cq->ring, cq->head)->word, memory_order_relaxed);
+
+		flags = TRACE_CQE_RECV | (word_kind(word) == NIC_REF_SRQ ? TRACE_CQE_SRQ : 0);
+	}
+	cq->in_vain = false;
+	trace_write(TRACE_POLLED, (uint8_t)cqe->status, flags, cqe->qp_num, index, cq->index, cqe->wr_id);
+}
+
+/* Only the first time after something was found: who polls polls mostly in vain. Ring lock held. */
+static __attribute__((cold, noinline)) void trace_in_vain(struct nic_cq *cq)
+{
+	if (!cq->in_vain)
+		trace_write(TRACE_POLLED_EMPTY, 0, 0, cq->index, 0, 0, 0);
+	cq->in_vain = true;
+}
+
 /* Ends with a completion that was read. Ring lock held, since it was found: who destroys a queue takes
  * its completions away under it, before it frees what they refer to. */
 static void consume(struct nic_cq *cq, const struct found *found)
 {
+	if (trace_on())
+		trace_polled(cq, found);
 	give_back(found);
 	advance(cq);
 }
@@ -416,6 +450,8 @@ bool nic_cq_take(struct nic_cq *cq, struct nic_cqe *cqe)
 		*cqe = *found.cqe;
 		consume(cq, &found);
 		note_fill(cq, 1, 1);
+	} else if (trace_on()) {
+		trace_in_vain(cq);
 	}
 	nic_unlock(&cq->ring_lock);
 	return any;
@@ -455,6 +491,8 @@ again:
 	}
 	if (got)
 		note_fill(cq, (uint32_t)n, (uint32_t)got);
+	else if (trace_on())
+		trace_in_vain(cq);
 	nic_unlock(&cq->ring_lock);
 	if (!got && wire_is_used(cq) && wire_poll(cq->nic))
 		goto again;
@@ -475,6 +513,8 @@ int nic_cq_arm(struct nic_cq *cq, bool solicited_only)
 		if (arm == NIC_ARM_ANY && solicited_only)
 			return 0;
 	} while (!atomic_compare_exchange_weak(&cq->shared->arm, &arm, want));
+	if (trace_on())
+		trace_write(TRACE_ARMED, solicited_only, 0, cq->index, 0, 0, 0);
 	if (arm == NIC_ARM_FIRED)
 		nic_cq_deliver(cq);
 	if (wire_is_used(cq))
@@ -645,6 +685,8 @@ int nic_cq_resize(struct nic_cq *cq, uint32_t cqe)
 		crash_point(CQ_SEALED);
 		atomic_store(&cq->shared->ring, offset);
 		cq->capacity = capacity;
+		if (trace_on())
+			trace_write(TRACE_CQ, 0, 0, cq->index, 0, capacity, 0);
 		/* Follow at once if nothing is queued, so that destroying finds a single ring. */
 		find_oldest(cq, &oldest);
 	}
@@ -664,6 +706,8 @@ enum cq_publish nic_cq_publish(struct nic_cq *cq, struct cq_reference ref, bool 
 	enum cq_publish result = cq_publish(nic->seg, cq->index, ref, solicited);
 
 	visit_leave(visit);
+	if (result == CQ_PUBLISHED_FIRED && trace_on())
+		trace_write(TRACE_FIRED, 0, 0, cq->index, 0, 0, 0);
 	if (result == CQ_PUBLISHED_FIRED)
 		nic_cq_attend(cq);
 	else if (result == CQ_OVERFLOW)

@@ -21,13 +21,14 @@ struct nic_cq {
 
 	/* the extended API holds it while the program looks at a completion */
 	struct nic_lock lock;
-	/* the next five; nothing is waited for under it but what is a leaf itself */
+	/* the next six; nothing is waited for under it but what is a leaf itself */
 	struct nic_lock ring_lock;
 	struct seg_cq_ring *ring; /* being consumed */
 	uint64_t head;		  /* next position in ring */
 	uint64_t polls;		  /* how often anybody looked */
 	uint32_t high;		  /* as in shared */
 	struct nic_cqe brief;	  /* the completion at head, if it is that */
+	bool in_vain;		  /* the trace has it that the last poll found nothing */
 
 	struct nic_channel *channel;
 	struct list of_channel;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "nic/cq.h"
+#include "observe/trace.h"
 
 int nic_tokens_open(void)
 {
@@ -87,6 +88,8 @@ struct nic_cq *nic_channel_wait(struct nic_channel *channel)
 			return NULL;
 		struct nic_cq *cq = next_due(channel);
 
+		if (cq && trace_on())
+			trace_write(TRACE_AWOKE, 0, 0, cq->index, 0, 0, 0);
 		if (cq)
 			return cq;
 	}

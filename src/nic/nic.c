@@ -21,6 +21,7 @@
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
+#include "nic/observed.h"
 #include "nic/qp.h"
 #include "nic/share.h"
 #include "nic/transport.h"
@@ -88,6 +89,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
 	if (the_nic) {
+		observed_stop(the_nic); /* first: its ring is not mapped here either */
 		atomic_store(&the_nic->orphan, true);
 		share_after_fork_in_child(the_nic);
 		cm_stop(the_nic);
@@ -207,6 +209,7 @@ static struct nic *make(const char **why, int *error)
 	*error = attach_start(nic);
 	if (*error)
 		goto no_attach;
+	observed_start(nic);
 	*why = "no thread";
 	*error = helper_start(nic);
 	if (*error)
@@ -214,6 +217,7 @@ static struct nic *make(const char **why, int *error)
 	return nic;
 
 no_helper:
+	observed_stop(nic);
 	attach_stop(nic);
 no_attach:
 	cm_stop(nic);
@@ -287,6 +291,7 @@ void nic_close(struct nic *nic)
 		return;
 	}
 	wire_drain(nic);
+	observed_stop(nic);
 	cm_stop(nic);
 	share_stop(nic);
 	wire_stop(nic);

@@ -26,6 +26,7 @@ struct share;
 struct wire;
 struct addresses;
 struct cm;
+struct observed;
 
 struct nic {
 	struct nic_segment *seg;
@@ -65,6 +66,7 @@ struct nic {
 	struct wire *wire;     /* src/roce: UDP sockets */
 	struct addresses *addresses; /* nic/addresses.h */
 	struct cm *cm;	       /* src/cm: connections by address */
+	struct observed *observed; /* nic/observed.h; NULL: never yet. Helper */
 };
 
 /* Gets the process's NIC, making it if there is none; one nic_close for each success. NULL with

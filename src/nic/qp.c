@@ -14,16 +14,42 @@
 #include "local/attach.h"
 #include "nic/attention.h"
 #include "nic/crash.h"
+#include "nic/qp_internal.h"
 #include "nic/requester.h"
 #include "nic/responder.h"
 #include "nic/visit.h"
 #include "observe/report.h"
+#include "observe/trace.h"
+
+#define DESTROYED 255 /* of struct trace_qp */
 
 static const char type_code[] = { [IBV_QPT_RC] = 1, [IBV_QPT_UC] = 2, [IBV_QPT_UD] = 3 };
 
 uint8_t qp_type_code(enum ibv_qp_type type)
 {
 	return (uint8_t)type_code[type];
+}
+
+void nic_qp_trace(const struct nic_qp *qp, uint8_t state)
+{
+	struct trace_qp about = { .type = qp->type,
+				  .dest_qpn = qp->attr.dest_qp_num,
+				  .sq_psn = qp->attr.sq_psn,
+				  .rq_psn = qp->attr.rq_psn,
+				  .path_mtu = qp->type == IBV_QPT_UD  ? qp->mtu :
+					      qp->attr.path_mtu ? qp_mtu_bytes(qp->attr.path_mtu) :
+								  0,
+				  .max_send_wr = qp->cap.max_send_wr,
+				  .max_recv_wr = qp->cap.max_recv_wr,
+				  .send_cq = qp->send_cq->index,
+				  .recv_cq = qp->recv_cq->index,
+				  .srq = qp->srq ? (int32_t)qp->srq->index : -1,
+				  .wire = transport_is_wire_only() || qp->transport == &wire_transport };
+	struct trace_claim claim = trace_claim(trace_slots(sizeof(about)));
+
+	memcpy(about.sgid, qp->path.sgid.raw, sizeof(about.sgid));
+	memcpy(about.dgid, qp->path.dgid.raw, sizeof(about.dgid));
+	trace_put_more(&claim, TRACE_QP, state, 0, qp->qpn, 0, 0, 0, &about, sizeof(about), NULL, 0);
 }
 
 static void tell(const struct nic_qp *qp, enum story_kind kind)
@@ -46,6 +72,8 @@ static void tell(const struct nic_qp *qp, enum story_kind kind)
 		story.flushed = atomic_load(&events->req_cqe_flush_error) + qp->flushed_receives;
 	}
 	story_record(&qp->nic->seg->stories, &story);
+	if (trace_on())
+		nic_qp_trace(qp, kind == STORY_DESTROYED ? DESTROYED : (uint8_t)qp->state);
 }
 
 void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state)
@@ -327,6 +355,9 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 
 	responder_count_error(qp->nic->seg, qp->shared, IBV_WC_WR_FLUSH_ERR);
 	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
+	if (trace_on())
+		trace_write(TRACE_CQE, IBV_WC_WR_FLUSH_ERR, TRACE_CQE_RECV | (kind == NIC_REF_SRQ ? TRACE_CQE_SRQ : 0), qp->qpn, slot, 0,
+			    qp->recv_cq->index);
 	nic_cq_publish(qp->recv_cq, cq_reference(kind, index, slot, 0), true);
 	qp->flushed_receives++;
 	report_flush(qp->qpn);

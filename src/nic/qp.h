@@ -108,6 +108,7 @@ struct nic_qp {
 	uint8_t rnr_left, retry_left;
 	bool started;	     /* retry counters are loaded */
 	bool rnr_waits;	     /* has found no receive at the other end */
+	uint32_t retries;    /* how often it was sent again, for whatever reason */
 	uint64_t rnr_since;  /* since then, CLOCK_MONOTONIC ns; 0: it was told */
 	uint32_t sq_psn;     /* of the next packet */
 	uint64_t finish_at;  /* UROCE_TIMING: executed, to be completed at this time; 0: not so */
@@ -199,6 +200,9 @@ void nic_qp_flush_receives(struct nic_qp *qp, bool all);
 void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type);
 /* Moves to the error state all that complete into CQ `cq`, which is in error: IBV_EVENT_QP_FATAL (specification 11.6.3.2). */
 void nic_qp_fail_users(struct nic *nic, uint32_t cq);
+
+/* Writes into the trace what the QP is, and its state, or 255; lock held. */
+void nic_qp_trace(const struct nic_qp *qp, uint8_t state);
 
 /* A reference that keeps the QP from being destroyed; NULL if there is none of this index. */
 struct nic_qp *nic_qp_get(struct nic *nic, uint32_t index);

@@ -11,6 +11,7 @@
 #include "nic/limits.h"
 #include "nic/request.h"
 #include "nic/requester.h"
+#include "observe/trace.h"
 
 /* Where the opcode may be used (specification tables 38 and 76: there is no UC packet that invalidates). */
 static bool opcode_is_supported(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
@@ -234,6 +235,21 @@ static inline __attribute__((always_inline)) void publish(struct nic_qp *qp)
 	nic_unlock(&qp->lock);
 }
 
+static __attribute__((cold, noinline)) void trace_post(const struct nic_qp *qp, const struct nic_swqe *wqe, uint64_t position)
+{
+	trace_write(TRACE_POST_SEND, wqe->opcode, (uint8_t)wqe->send_flags, qp->qpn, (uint32_t)position, (uint32_t)wqe->length,
+		    wqe->wr_id);
+}
+
+/* All that was posted is about to be executed. */
+static __attribute__((cold, noinline)) void trace_ring(const struct nic_qp *qp)
+{
+	uint32_t count = (uint32_t)(qp->sq_claimed - qp->sq_tail);
+
+	if (count)
+		trace_write(TRACE_RING, 0, 0, qp->qpn, (uint32_t)qp->sq_tail, count, 0);
+}
+
 static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct nic_swqe *wqe;
@@ -270,9 +286,30 @@ static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
 	return error;
 }
 
-int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+/* Up to the first that is refused, which is *wr then. */
+static inline __attribute__((always_inline)) int take_over_list(struct nic_qp *qp, struct ibv_send_wr **wr)
 {
 	int error = 0;
+
+	for (; *wr && !(error = take_over(qp, *wr)); *wr = (*wr)->next)
+		continue;
+	return error;
+}
+
+/* The same, with each request in the trace. */
+static __attribute__((cold, noinline)) int take_over_traced(struct nic_qp *qp, struct ibv_send_wr **wr)
+{
+	int error = 0;
+
+	for (; *wr && !(error = take_over(qp, *wr)); *wr = (*wr)->next)
+		trace_post(qp, qp_swqe(qp, qp->sq_claimed - 1), qp->sq_claimed - 1);
+	trace_ring(qp);
+	return error;
+}
+
+int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	int error;
 
 	if (nic_is_orphan(qp->nic)) {
 		if (bad_wr)
@@ -280,14 +317,9 @@ int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		return EIO;
 	}
 	begin(qp);
-	for (; wr; wr = wr->next) {
-		error = take_over(qp, wr);
-		if (error) {
-			if (bad_wr)
-				*bad_wr = wr;
-			break;
-		}
-	}
+	error = trace_on() ? take_over_traced(qp, &wr) : take_over_list(qp, &wr);
+	if (error && bad_wr)
+		*bad_wr = wr;
 	/* What came before the bad one is posted. */
 	publish(qp);
 	return error;
@@ -358,6 +390,11 @@ int nic_qp_commit(struct nic_qp *qp)
 		error = check(qp, qp_swqe(qp, position));
 	if (error)
 		qp->sq_claimed = qp->sq_tail;
+	if (trace_on()) {
+		for (uint64_t position = qp->sq_tail; position != qp->sq_claimed; position++)
+			trace_post(qp, qp_swqe(qp, position), position);
+		trace_ring(qp);
+	}
 	publish(qp);
 	return error;
 }

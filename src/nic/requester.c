@@ -10,6 +10,7 @@
 #include "nic/timing.h"
 #include "nic/visit.h"
 #include "observe/report.h"
+#include "observe/trace.h"
 
 /* How long work that only waits for its turn is left to the program's own polling before the helper
  * takes it. */
@@ -127,8 +128,18 @@ static void complete(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status
 		cqe.timestamp = cq_timestamp(qp->send_cq->shared);
 		wqe->cqe = cqe;
 	}
+	if (trace_on())
+		trace_write(TRACE_CQE, (uint8_t)status, 0, qp->qpn, (uint32_t)qp->sq_exec - 1, cqe.byte_len, qp->send_cq->index);
 	nic_cq_publish(qp->send_cq, cq_reference(NIC_REF_SQ, qp->index, slot, brief),
 		       status != IBV_WC_SUCCESS);
+}
+
+/* The WQE at the head is sent again. */
+static void note_retry(struct nic_qp *qp, enum trace_retry kind)
+{
+	qp->retries++;
+	if (trace_on())
+		trace_write(TRACE_RETRY, (uint8_t)kind, 0, qp->qpn, (uint32_t)qp->sq_exec, qp->retries, 0);
 }
 
 /* Long enough for a person to notice, ns. */
@@ -159,6 +170,7 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 	}
 	counter_add_event(&qp->shared->events.local_ack_timeout_err, &qp->nic->seg->counters.local_ack_timeout_err);
 	if (qp->retry_left--) {
+		note_retry(qp, TRACE_RETRY_TIMEOUT);
 		qp->due = result->waited ? 0 : nic_now() + ack_timeout(qp);
 		return;
 	}
@@ -203,6 +215,7 @@ static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
 	if (qp->attr.rnr_retry == 7 || qp->rnr_left) { /* 7: for ever */
 		if (qp->attr.rnr_retry != 7)
 			qp->rnr_left--;
+		note_retry(qp, TRACE_RETRY_RNR);
 		qp->due = result->due;
 		tell_of_waiting(qp, wqe, result);
 		return;
@@ -252,6 +265,10 @@ static void step(struct nic_qp *qp, uint64_t *budget)
 		qp->retry_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;
 		qp->rnr_waits = false;
+		qp->retries = 0;
+		/* The wire has begun it long ago, mostly, and said so. */
+		if (trace_on() && (is_local(wqe->opcode) || qp->type == IBV_QPT_UD || !qp->transport->advance))
+			trace_write(TRACE_SEEN, wqe->opcode, 0, qp->qpn, (uint32_t)qp->sq_exec, (uint32_t)wqe->length, wqe->wr_id);
 		if (delay) {
 			qp->due = nic_now() + delay;
 			return;

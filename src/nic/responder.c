@@ -8,6 +8,7 @@
 #include "nic/crash.h"
 #include "nic/mr.h"
 #include "nic/qp_internal.h"
+#include "observe/trace.h"
 
 struct seg_qp *responder_find(const struct target *target, uint32_t qpn, uint32_t *index)
 {
@@ -250,9 +251,16 @@ void responder_complete(const struct target *target, struct seg_qp *qp,
 		cqe->timestamp = cq_timestamp(cq);
 		rq_complete(receive->wqe, cqe);
 	}
-	if (cq_publish(target->seg, qp->recv_cq,
-		       cq_reference(kind, index, receive->taken.slot, brief),
-		       solicited || cqe->status != IBV_WC_SUCCESS) != CQ_PUBLISHED)
+	if (trace_on())
+		trace_write(TRACE_CQE, (uint8_t)cqe->status, TRACE_CQE_RECV | (kind == NIC_REF_SRQ ? TRACE_CQE_SRQ : 0), qp->qpn,
+			    receive->taken.slot, cqe->byte_len, qp->recv_cq);
+	enum cq_publish result = cq_publish(target->seg, qp->recv_cq,
+					    cq_reference(kind, index, receive->taken.slot, brief),
+					    solicited || cqe->status != IBV_WC_SUCCESS);
+
+	if (result == CQ_PUBLISHED_FIRED && trace_on())
+		trace_write(TRACE_FIRED, 0, 0, qp->recv_cq, 0, 0, qp->qpn);
+	if (result != CQ_PUBLISHED)
 		attention_cq(target, qp->recv_cq);
 	if (kind == NIC_REF_RQ && (atomic_load_explicit(&qp->state, memory_order_relaxed) >> 8 &
 				   0xff) == qp_type_code(IBV_QPT_UD))

@@ -11,6 +11,7 @@
 #include "nic/crash.h"
 #include "nic/prefetch.h"
 #include "nic/timing.h"
+#include "observe/trace.h"
 
 #define LAP_SHIFT   41
 #define LAP_MASK    0x7fffffu
@@ -178,6 +179,8 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 			wqe->sge[i] = wr->sg_list[i];
 			wqe->room += wr->sg_list[i].length;
 		}
+		if (trace_on()) /* before anybody can take it */
+			trace_write(TRACE_POST_RECV, full == CAUSE_SRQ_FULL, 0, qpn, slot, (uint32_t)wqe->room, wr->wr_id);
 		publish_slot(rq, slot);
 	}
 	if (rq->max_wr - rq->free_count > atomic_load_explicit(&rq->shared->high, memory_order_relaxed))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "nic/visit.h"
+#include "observe/trace.h"
 
 int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		   struct nic_srq *srq)
@@ -30,6 +31,8 @@ int nic_srq_create(struct nic *nic, uint32_t pd, uint32_t max_wr, uint32_t max_s
 	}
 	srq->shared->pd = pd;
 	atomic_store(&srq->shared->exists, 1);
+	if (trace_on())
+		trace_write(TRACE_SRQ, 0, 0, srq->index, 0, max_wr, 0);
 	atomic_store_explicit(&nic->srqs.objects[srq->index], srq, memory_order_release);
 	return 0;
 }
@@ -43,6 +46,8 @@ int nic_srq_destroy(struct nic_srq *srq)
 		return EBUSY;
 	if (!nic_is_orphan(nic)) {
 		atomic_store(&srq->shared->exists, 0);
+		if (trace_on())
+			trace_write(TRACE_SRQ, 0, 0, srq->index, 0, 0, 0);
 		pthread_mutex_lock(&nic->lock);
 		table_free(&nic->srqs, srq->index);
 		pthread_mutex_unlock(&nic->lock);

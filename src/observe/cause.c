@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "observe/trace.h"
+
 #define RING_SLOTS (sizeof(((struct cause_ring *)0)->slots) / sizeof(struct cause))
 
 /* The next record, marked as being written. Who is late with one, while the ring has gone round,
@@ -53,6 +55,8 @@ uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 	slot->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	slot->tid = (uint32_t)syscall(SYS_gettid);
 	atomic_store_explicit(&slot->seq, position + 1, memory_order_release);
+	if (trace_on())
+		trace_write(TRACE_CAUSE, 0, 0, c->qpn, c->code, (uint32_t)c->error, position);
 	return c->code;
 }
 

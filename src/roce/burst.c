@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "nic/gid.h"
+#include "observe/trace.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -61,8 +62,9 @@ void burst_forget_spares(struct port *port)
 	}
 }
 
-bool burst_begin(struct burst *burst, const struct route *route)
+bool burst_begin(struct burst *burst, const struct route *route, uint32_t qpn)
 {
+	burst->qpn = qpn;
 	burst->route = route;
 	burst->used = 0;
 	burst->runs = 0;
@@ -179,6 +181,17 @@ static void count_sent(const struct burst *burst)
 	counter_add(&counters->port_xmit_data, burst->used / 4);
 }
 
+static void trace_packets(const struct burst *burst)
+{
+	for (unsigned i = 0; i < burst->runs; i++) {
+		const struct burst_run *run = &burst->run[i];
+
+		for (uint32_t at = 0; at < run->bytes; at += run->segment)
+			packet_trace(TRACE_PACKET_OUT, burst->qpn, &burst->route->path, burst->buffer->bytes + run->at + at,
+				     run->bytes - at < run->segment ? run->bytes - at : run->segment);
+	}
+}
+
 int burst_flush(struct burst *burst)
 {
 	struct mmsghdr messages[BURST_RUNS];
@@ -187,6 +200,8 @@ int burst_flush(struct burst *burst)
 	unsigned sent = 0;
 	int error = 0;
 
+	if (trace_on()) /* before they can arrive */
+		trace_packets(burst);
 	for (unsigned i = 0; i < burst->runs; i++)
 		make_message(burst, &burst->run[i], &messages[i].msg_hdr, &iov[i], &control[i]);
 	while (sent < burst->runs) {

@@ -23,6 +23,7 @@ struct burst_run {
 
 struct burst {
 	const struct route *route;
+	uint32_t qpn; /* whose they are */
 	struct burst_buffer *buffer;
 	uint32_t used;
 	unsigned runs;
@@ -30,7 +31,7 @@ struct burst {
 };
 
 /* False without memory. The route must stay until the end. */
-bool burst_begin(struct burst *burst, const struct route *route);
+bool burst_begin(struct burst *burst, const struct route *route, uint32_t qpn);
 
 /* Where the next packet, of so many bytes from BTH to pad at most, is to be written; NULL when the burst is full: flush it. */
 uint8_t *burst_next(struct burst *burst, size_t bytes);

@@ -70,8 +70,16 @@ static bool acknowledge(struct nic_qp *qp, struct wire_qp *w, uint32_t psn)
 	return all;
 }
 
+/* The request that una is in is sent again. */
+static void note_retry(struct nic_qp *qp, const struct wire_qp *w)
+{
+	qp->retries++;
+	if (trace_on())
+		trace_write(TRACE_RETRY, TRACE_RETRY_SEQUENCE, 0, qp->qpn, (uint32_t)w->una_pos, qp->retries, 0);
+}
+
 /* Packet una is missing at the other end, or its answer here. */
-static void recover(struct wire_qp *w)
+static void recover(struct nic_qp *qp, struct wire_qp *w)
 {
 	lost(w);
 	w->timed_at = 0;
@@ -80,11 +88,15 @@ static void recover(struct wire_qp *w)
 		 * each answer makes a window more of them. */
 		if (w->back_at && w->back == w->una && nic_now() - w->back_at < w->congestion.srtt)
 			return;
+		note_retry(qp, w);
 		wire_go_back(w);
 		return;
 	}
-	if (!w->resent_one || w->resent != w->una)
-		w->resend_one = true;
+	if (w->resent_one && w->resent == w->una)
+		return;
+	if (!w->resend_one)
+		note_retry(qp, w);
+	w->resend_one = true;
 }
 
 static void take_nak(struct nic_qp *qp, struct wire_qp *w, uint32_t psn, uint8_t code)
@@ -103,7 +115,7 @@ static void take_nak(struct nic_qp *qp, struct wire_qp *w, uint32_t psn, uint8_t
 	if (code >= sizeof(ends) / sizeof(ends[0]))
 		return;
 	if (!acknowledge(qp, w, psn)) {
-		recover(w);
+		recover(qp, w);
 		return;
 	}
 	if (w->una_pos == w->end_pos)
@@ -113,7 +125,7 @@ static void take_nak(struct nic_qp *qp, struct wire_qp *w, uint32_t psn, uint8_t
 		if (w->rnr || nic_now() < w->rnr_until)
 			return;
 		counter_add_event(&qp->shared->events.packet_seq_err, &qp->nic->seg->counters.packet_seq_err);
-		recover(w);
+		recover(qp, w);
 		return;
 	}
 	wire_fail(w, w->una_pos, ends[code].status, ends[code].code, &c);
@@ -127,7 +139,7 @@ static void take_acknowledgement(struct nic_qp *qp, struct wire_qp *w, const str
 	switch (packet->syndrome >> 5) {
 	case ROCE_ACK:
 		if (!acknowledge(qp, w, psn_add(packet->psn, 1))) {
-			recover(w);
+			recover(qp, w);
 			break;
 		}
 		/* The one that was sent again closed the gap: was what lies behind it still there? */
@@ -137,13 +149,14 @@ static void take_acknowledgement(struct nic_qp *qp, struct wire_qp *w, const str
 				w->peer_holds = true;
 			} else if (w->recovering && w->una != w->next && !w->peer_holds) {
 				w->peer_forgets = true;
+				note_retry(qp, w);
 				wire_go_back(w);
 			}
 		}
 		break;
 	case ROCE_RNR_NAK:
 		if (!acknowledge(qp, w, packet->psn)) {
-			recover(w);
+			recover(qp, w);
 			break;
 		}
 		if (w->una_pos == w->end_pos)
@@ -195,6 +208,15 @@ static bool place(struct nic_qp *qp, struct wire_qp *w, struct nic_swqe *wqe, ui
 	return !code;
 }
 
+/* What was asked for is here. */
+static void trace_answered(const struct nic_qp *qp, const struct nic_swqe *wqe, uint32_t position)
+{
+	struct trace_claim claim = trace_claim(2);
+
+	trace_put(&claim, TRACE_GATHERED, wqe->opcode, 0, qp->qpn, position, (uint32_t)wqe->length, 0);
+	trace_put(&claim, TRACE_PLACED, 0, 0, qp->attr.dest_qp_num, ~0u, (uint32_t)wqe->length, (uint64_t)qp->qpn << 32 | position);
+}
+
 /* The next packet of an answer: a READ's, or an atomic's only one. */
 static void take_answer(struct nic_qp *qp, struct wire_qp *w, const struct roce_packet *packet)
 {
@@ -228,8 +250,11 @@ static void take_answer(struct nic_qp *qp, struct wire_qp *w, const struct roce_
 			return;
 	}
 	w->una = psn_add(w->una, 1);
-	if (w->una == psn_add(wqe->psn, wqe->packets))
+	if (w->una == psn_add(wqe->psn, wqe->packets)) {
+		if (trace_on())
+			trace_answered(qp, wqe, (uint32_t)w->una_pos);
 		w->una_pos++;
+	}
 	if (w->resent_one && psn_diff(w->una, w->resent) > 0)
 		w->resent_one = false;
 	progress(qp, w, 1);
@@ -243,7 +268,7 @@ static void take_data(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 	if (!acknowledge(qp, w, psn) && psn != w->una) {
 		counter_add(&qp->nic->seg->counters.implied_nak_seq_err, 1);
 		held_add(&w->responses, arrival);
-		recover(w);
+		recover(qp, w);
 		return;
 	}
 	if (w->una_pos == w->end_pos || psn != w->una)
@@ -261,7 +286,7 @@ static void take_data(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 		free(held);
 	}
 	if (w->responses.first && !has_failed(w))
-		recover(w);
+		recover(qp, w);
 }
 
 /* A NAK of what was before our first packet, or an ACK of what is behind all of them, before anything was acknowledged: the other

@@ -47,6 +47,8 @@ static bool write_packet(struct nic_qp *qp, struct nic_swqe *wqe, const struct p
 	if (memory_copy(qp->nic, attach_self(qp->nic), COPY_FROM_PEER, &here, 1, pieces, count, length, false) != COPY_DONE)
 		return false;
 	memset(to + bytes + length, 0, roce_pad(length));
+	if (trace_on())
+		trace_write(TRACE_GATHERED, wqe->opcode, 0, qp->qpn, (uint32_t)qp->sq_exec, length, 0);
 	burst_add(burst, bytes + length + roce_pad(length));
 	return true;
 }
@@ -66,7 +68,7 @@ enum transport_outcome wire_send_datagram(struct nic_qp *qp, struct nic_swqe *wq
 	struct seg_visit *here;
 
 	error = port ? wire_route_to(qp->nic, port, &wqe->ah, qp->qpn, &route) : errno;
-	if (!error && !burst_begin(&burst, &route))
+	if (!error && !burst_begin(&burst, &route, qp->qpn))
 		error = ENOMEM;
 	here = visit_enter(qp->nic, qp->nic->seg);
 	if (!here) {
@@ -140,6 +142,8 @@ void wire_take_datagram(struct nic_qp *qp, const struct arrival *arrival)
 	c = (struct cause){ 0 };
 	switch (responder_take(&self, qp->shared, state, &request, length + GRH_BYTES, false, &receive, &c)) {
 	case RESPONSE_ACK:
+		if (trace_on())
+			trace_write(TRACE_TAKEN, receive.srq >= 0, 0, qp->qpn, receive.taken.slot, 0, 0);
 		break;
 	case RESPONSE_RNR:
 		responder_count_empty(qp->nic->seg, qp->shared);
@@ -175,9 +179,11 @@ void wire_take_datagram(struct nic_qp *qp, const struct arrival *arrival)
 		cqe.byte_len = 0;
 		cqe.wc_flags = 0;
 		drop(qp, arrival, code == CAUSE_RECEIVE_TOO_SHORT ? CAUSE_DROP_TOO_LONG : CAUSE_DROP_BAD_SGE, &c);
-	}
-	else
+	} else {
 		counter_add(&receive.rq->datagram_bytes, length);
+		if (trace_on())
+			trace_write(TRACE_PLACED, receive.srq >= 0, 0, qp->qpn, receive.taken.slot, length, 0);
+	}
 	responder_complete(&self, qp->shared, &receive, &cqe, code || arrival->packet.solicited);
 	/* An SRQ serves other QPs: a datagram that fails there leaves its QP alone (class E). */
 	if (code && receive.srq < 0)

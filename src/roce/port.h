@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "nic/helper.h"
+#include "observe/trace.h"
 #include "roce/icrc.h"
 #include "roce/identification.h"
 #include "roce/packet.h"
@@ -69,6 +70,9 @@ struct route {
 /* The UDP port that is used: 4791, or UROCE_PORT. False for a value that is none. */
 bool port_number(const char *value, uint16_t *number);
 uint16_t port_configured(void);
+
+/* A packet from BTH to ICRC, in the trace: TRACE_PACKET_OUT or _IN. */
+void packet_trace(enum trace_kind kind, uint32_t qpn, const struct icrc_path *path, const uint8_t *packet, uint32_t bytes);
 
 /* Opens the sockets of an address; NULL with errno. EADDRINUSE: another user, or another RoCE, has the port. */
 struct port *port_open(const union ibv_gid *gid);

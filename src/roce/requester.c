@@ -152,6 +152,8 @@ static enum emitted emit_packet(struct nic_qp *qp, struct wire_qp *w, uint64_t p
 		}
 		memset(to + bytes + length, 0, roce_pad(length));
 	}
+	if (last && trace_on())
+		trace_write(TRACE_GATHERED, wqe->opcode, 0, qp->qpn, (uint32_t)position, (uint32_t)wqe->length, 0);
 	burst_add(burst, bytes + length + roce_pad(length));
 	return EMITTED;
 }
@@ -199,6 +201,8 @@ static bool begin(struct nic_qp *qp, struct wire_qp *w, struct nic_swqe *wqe)
 		return false;
 	wqe->psn = w->end;
 	wqe->packets = psn_packets(wqe->length, w->mtu);
+	if (trace_on())
+		trace_write(TRACE_SEEN, wqe->opcode, 0, qp->qpn, (uint32_t)w->end_pos, (uint32_t)wqe->length, wqe->wr_id);
 	w->end_pos++;
 	qp->sq_begun = w->end_pos;
 	return true;
@@ -338,7 +342,7 @@ static void send_what_may(struct nic_qp *qp, struct wire_qp *w)
 	struct burst burst;
 	enum emitted last;
 
-	if (!wire_route(qp, w) || !burst_begin(&burst, &w->route))
+	if (!wire_route(qp, w) || !burst_begin(&burst, &w->route, qp->qpn))
 		return;
 	do {
 		struct seg_visit *here = visit_enter(qp->nic, qp->nic->seg);

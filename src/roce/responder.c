@@ -120,6 +120,8 @@ static enum taken take_receive(struct nic_qp *qp, struct wire_qp *w, const struc
 	switch (responder_take(&self, qp->shared, atomic_load(&qp->shared->state), &request, 0, false, &w->receive, &c)) {
 	case RESPONSE_ACK:
 		w->taken = true;
+		if (trace_on())
+			trace_write(TRACE_TAKEN, w->receive.srq >= 0, 0, qp->qpn, w->receive.taken.slot, 0, 0);
 		return TAKEN;
 	case RESPONSE_RNR:
 		responder_count_empty(qp->nic->seg, qp->shared);
@@ -196,6 +198,12 @@ static bool invalidate(struct nic_qp *qp, const struct arrival *arrival, struct 
 	return false;
 }
 
+static void trace_placed(const struct nic_qp *qp, const struct wire_qp *w, bool has_receive)
+{
+	trace_write(TRACE_PLACED, has_receive && w->receive.srq >= 0, 0, qp->qpn, has_receive ? w->receive.taken.slot : ~0u,
+		    (uint32_t)w->offset, 0);
+}
+
 /* All of a message is there. */
 static void complete(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)
 {
@@ -205,6 +213,8 @@ static void complete(struct nic_qp *qp, struct wire_qp *w, const struct arrival 
 
 	w->msn = psn_add(w->msn, 1);
 	w->begun = false;
+	if (trace_on())
+		trace_placed(qp, w, w->taken && (!write || imm));
 	/* A WRITE leaves alone what a SEND of UC took before it was lost: that is the next one's. */
 	if (w->taken && (!write || imm)) {
 		struct nic_cqe cqe = {
@@ -410,11 +420,11 @@ static enum taken take_in_order(struct nic_qp *qp, struct wire_qp *w, const stru
 	}
 }
 
-static void send_one(struct wire_qp *w, const struct roce_packet *packet)
+static void send_one(const struct nic_qp *qp, const struct wire_qp *w, const struct roce_packet *packet)
 {
 	struct burst burst;
 
-	if (!burst_begin(&burst, &w->route))
+	if (!burst_begin(&burst, &w->route, qp->qpn))
 		return;
 	uint8_t *to = burst_next(&burst, ROCE_MAX_HEADERS);
 
@@ -438,7 +448,7 @@ static void acknowledge(struct nic_qp *qp, struct wire_qp *w, uint32_t psn, uint
 {
 	struct roce_packet packet = answer(qp, w, ROCE_ACKNOWLEDGE, psn, syndrome);
 
-	send_one(w, &packet);
+	send_one(qp, w, &packet);
 }
 
 /* One packet of a READ's answer. False: full; a region that is gone ends the answer. */
@@ -493,7 +503,7 @@ static bool send_replies(struct nic_qp *qp, struct wire_qp *w)
 	uint32_t budget = ANSWER_BUDGET;
 	struct burst burst;
 
-	if (!burst_begin(&burst, &w->route))
+	if (!burst_begin(&burst, &w->route, qp->qpn))
 		return true;
 	while (w->reply_next != w->reply_end && budget >= w->mtu) {
 		struct reply *reply = reply_at(w, w->reply_next);
@@ -609,7 +619,7 @@ static void replay(struct nic_qp *qp, struct wire_qp *w, const struct arrival *a
 							  ROCE_SYNDROME(ROCE_ACK, ROCE_CREDITS_INVALID));
 
 			again.original = old->original;
-			send_one(w, &again);
+			send_one(qp, w, &again);
 			return;
 		}
 		/* A part of it, from there on: with the bytes that are there now (specification 9.7.5.1.5). */
@@ -622,7 +632,7 @@ static void replay(struct nic_qp *qp, struct wire_qp *w, const struct arrival *a
 		struct burst burst;
 
 		if (packets > old->packets - (uint32_t)into || packet->rkey != old->rkey ||
-		    packet->va != old->va + (uint64_t)(uint32_t)into * w->mtu || !burst_begin(&burst, &w->route))
+		    packet->va != old->va + (uint64_t)(uint32_t)into * w->mtu || !burst_begin(&burst, &w->route, qp->qpn))
 			return;
 		while (part.sent < part.packets && !w->nak) {
 			struct seg_visit *here = visit_enter(qp->nic, qp->nic->seg);
@@ -768,7 +778,7 @@ static void notify_congestion(struct nic_qp *qp, struct wire_qp *w)
 		return;
 	w->cnp_at = now;
 	counter_add(&qp->nic->seg->counters.np_cnp_sent, 1);
-	send_one(w, &packet);
+	send_one(qp, w, &packet);
 }
 
 void wire_take_request(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)

@@ -484,6 +484,15 @@ static void take_datagram(struct nic_qp *qp, const struct arrival *arrival)
 	visit_leave(here);
 }
 
+static void trace_arrival(const struct arrival *arrival, uint32_t qpn)
+{
+	const struct icrc_path path = {
+		.sgid = arrival->sgid, .dgid = arrival->dgid, .sport = arrival->sport, .dport = port_configured()
+	};
+
+	packet_trace(TRACE_PACKET_IN, qpn, &path, arrival->raw, arrival->bytes);
+}
+
 /* To each QP that is in the group. */
 static void arrived_for_group(struct delivery *delivery, const struct arrival *arrival)
 {
@@ -498,6 +507,8 @@ static void arrived_for_group(struct delivery *delivery, const struct arrival *a
 		if (!qp)
 			continue;
 		nic_lock(&qp->lock);
+		if (trace_on())
+			trace_arrival(arrival, qp->qpn);
 		if (qp->state >= IBV_QPS_RTR && wire_of(qp))
 			take_datagram(qp, arrival);
 		nic_unlock(&qp->lock);
@@ -527,6 +538,8 @@ static void arrived(void *arg, const struct arrival *arrival)
 	}
 	if (packet->qpn == 1) {
 		end_of_qp(delivery);
+		if (trace_on())
+			trace_arrival(arrival, 1);
 		cm_take_packet(delivery->nic, arrival);
 		return;
 	}
@@ -538,6 +551,8 @@ static void arrived(void *arg, const struct arrival *arrival)
 		begin_qp(delivery, packet->qpn);
 	}
 	count_received(delivery, arrival);
+	if (trace_on())
+		trace_arrival(arrival, packet->qpn);
 	qp = delivery->qp;
 	if (!qp || (packet->pkey | 0x8000) != ROCE_DEFAULT_PKEY || qp->state < IBV_QPS_RTR)
 		goto foreign;

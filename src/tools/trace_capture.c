@@ -106,7 +106,8 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 	path.dport = about.dport;
 	trace_frame_of_captured(&capture->frame, &path, bytes, kept, length);
 	write_frame(capture, item->process, item->time, out ? PCAPNG_OUTBOUND : PCAPNG_INBOUND,
-		    seen ? comment_of(capture, seen->send, seen->again ? "again: " : seen->out ? "" : "of: ") : NULL);
+		    seen ? comment_of(capture, seen->send, roce_opcode(seen->opcode)->response ? "answer to " : seen->again ? "again: " : "") :
+			   NULL);
 }
 
 /* ---- Packets that the wire would have carried ---- */

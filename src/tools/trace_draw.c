@@ -173,7 +173,8 @@ static void draw_messages(struct drawing *d, unsigned most)
 	name_of(d, d->left, left, sizeof(left));
 	name_of(d, d->right, right, sizeof(right));
 	all = count_drawn(d);
-	fprintf(d->out, "%*s %-*s%*s\n", TIME_COLUMNS - 2, "us", (int)width / 2, left, (int)(width - width / 2), right);
+	fprintf(d->out, "%*s %-*.*s %*.*s\n", TIME_COLUMNS - 2, "us", (int)width / 2 - 1, (int)width / 2 - 1, left,
+		(int)(width - width / 2), (int)(width - width / 2), right);
 	for (uint32_t i = 0; i < d->model->sends.count && drawn < most; i++) {
 		if (!is_drawn(d, &d->model->sends.at[i]))
 			continue;
@@ -251,8 +252,10 @@ static void draw_cq(const struct drawing *d, const struct trace_queue_pair *qp, 
 	}
 }
 
-static void draw_queues(struct drawing *d, uint32_t id)
+/* Of one end; what the other end has too was drawn already. */
+static void draw_queues(struct drawing *d, uint32_t id, uint32_t other)
 {
+	const struct trace_queue_pair *seen = other < d->model->qps.count ? &d->model->qps.at[other] : NULL;
 	const struct trace_queue_pair *qp = id < d->model->qps.count ? &d->model->qps.at[id] : NULL;
 
 	if (!qp)
@@ -263,6 +266,9 @@ static void draw_queues(struct drawing *d, uint32_t id)
 		if (d->model->srqs.at[i].process == qp->process && d->model->srqs.at[i].number == (uint32_t)qp->attr.srq)
 			draw_fill(d, "SRQ", d->model->srqs.at[i].number, d->model->srqs.at[i].entries, &d->model->srqs.at[i].fill);
 	if (!qp->known || qp->process == TRACE_NONE)
+		return;
+	if (seen && seen->known && seen->process == qp->process && seen->attr.send_cq == qp->attr.send_cq &&
+	    seen->attr.recv_cq == qp->attr.recv_cq)
 		return;
 	draw_cq(d, qp, qp->attr.send_cq);
 	if (qp->attr.recv_cq != qp->attr.send_cq)
@@ -302,8 +308,8 @@ void trace_draw(FILE *out, const struct trace_model *model, unsigned columns, un
 	find_time(&d);
 	draw_messages(&d, rows > others + LEAST_MESSAGES ? rows - others : LEAST_MESSAGES);
 	draw_phases(&d);
-	draw_queues(&d, d.left);
+	draw_queues(&d, d.left, TRACE_NONE);
 	if (d.right != d.left)
-		draw_queues(&d, d.right);
+		draw_queues(&d, d.right, d.left);
 	draw_failures(&d);
 }

@@ -181,7 +181,7 @@ static void tell_all(struct reading *reading, uint64_t start, void (*tell)(void 
 int trace_spool_tell(struct trace_spool *spool, uint32_t processes, uint64_t start,
 		     void (*tell)(void *arg, const struct trace_item *item), void *arg)
 {
-	struct reading reading = { .chunks = spool->chunks, .count = processes };
+	struct reading reading = { .count = processes };
 	void *bytes;
 
 	flush(spool);
@@ -194,6 +194,7 @@ int trace_spool_tell(struct trace_spool *spool, uint32_t processes, uint64_t sta
 		return errno ? errno : ENOMEM;
 	}
 	reading.bytes = bytes;
+	reading.chunks = spool->chunks;
 	madvise(bytes, spool->bytes, MADV_SEQUENTIAL);
 	qsort(spool->chunks, spool->count, sizeof(*spool->chunks), compare);
 	for (uint32_t i = 0; i < spool->count; i++) {

@@ -736,6 +736,23 @@ static void spool_tells_events_in_the_order_of_their_time(void **state)
 	trace_spool_close(&spool);
 }
 
+static void spool_of_little_is_told_too(void **state)
+{
+	const struct trace_event event = { 0 };
+	struct trace_spool spool;
+
+	(void)state;
+	last_time = 0;
+	memset(told_events, 0, sizeof(told_events));
+	assert_int_equal(trace_spool_open(&spool, "/tmp"), 0);
+	assert_int_equal(trace_spool_tell(&spool, 3, 0, note, NULL), 0);
+	trace_spool_add(&spool, 1, 7, &event, NULL, 0);
+	assert_int_equal(trace_spool_tell(&spool, 3, 0, note, NULL), 0);
+	assert_int_equal(told_events[1], 1);
+	assert_int_equal(last_time, 7);
+	trace_spool_close(&spool);
+}
+
 static void full_disk_is_said(void **state)
 {
 	const struct rlimit little = { 1 << 20, RLIM_INFINITY };
@@ -780,6 +797,7 @@ int main(void)
 		TEST(long_trace_shows_what_matters),
 		TEST(timeline_is_one),
 		TEST(spool_tells_events_in_the_order_of_their_time),
+		TEST(spool_of_little_is_told_too),
 		TEST(full_disk_is_said),
 	};
 

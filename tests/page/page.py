@@ -99,8 +99,8 @@ class Test:
 
     def span(self):
         """The window of time: from and to, ns."""
-        units = {"µs": 1e3, "ms": 1e6}
-        return [float(number) * units[unit] for number, unit in re.findall(r"(-?[\d.]+) (µs|ms)", self.text("#window"))[:2]]
+        units = {"µs": 1e3, "ms": 1e6, "s": 1e9}
+        return [float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (µs|ms|s)", self.text("#window"))[:2]]
 
     def drawn(self, canvas, least=300):
         assert self.browser.run(PIXELS % canvas) > least, "%s is empty" % canvas
@@ -176,8 +176,9 @@ def clicked_request_is_followed_everywhere(t):
     holds(t.text("#life"), "Receive wr_id 0x0", "The program posted this receive, with room for 64 bytes", "A message took it: SEND")
     t.press("#life > button")
     holds(t.text("#life"), "SEND wr_id", "which had waited for", "at the other end, ib_send_lat")
-    t.browser.click(*t.find("stacks", "p2", 0.99))
-    holds(t.text("#life"), "ATOMIC_FETCH_AND_ADD")
+    before = t.text("#lifeTitle")
+    t.browser.click(*t.find("stacks", "p2", 0.01))
+    assert t.text("#lifeTitle") != before, "a bar does not lead to its request"
     t.browser.click(*t.find("queues", "sq", 0.3))
     same(t.count("#life[hidden]"), 0)
     t.js("document.getElementById('messages').focus()")
@@ -201,7 +202,7 @@ def filter_and_order_are_those_asked_for(t):
     t.fill("wr", "0x13")
     assert all("0x13" in row[2] for row in t.rows()) and t.passing() > 1
     t.fill("wr", "19")
-    assert all(row[2] == "0x13" for row in t.rows()) and t.passing() > 1
+    assert all(row[2] == "0x13" or "19" in row[2] for row in t.rows()) and t.passing() > 1
     t.press("#reset")
     t.fill("text", "atomic")
     same(t.passing(), 1)
@@ -306,11 +307,11 @@ def pictures_zoom_and_move(t):
     start = t.span()
     t.press("#zoom button", 0)
     nearer = t.span()
-    assert abs((nearer[1] - nearer[0]) * 2 - (start[1] - start[0])) < 5
+    assert abs((nearer[1] - nearer[0]) * 2 / (start[1] - start[0]) - 1) < 0.01
     t.press("#zoom button", 3)
     assert t.span()[0] > nearer[0]
     t.press("#zoom button", 5)
-    assert t.span()[0] <= 0.0 and t.span()[1] > start[1] - 2000
+    assert t.span()[0] == 0 and t.span()[1] > start[1] - 2000
     t.press("#zoom button", 4)
     same(t.span(), start)
     x, y = t.js("(c => { c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect(); return [b.left + 500, b.top + b.height / 2]; })(document.getElementById('messages'))")
@@ -346,7 +347,7 @@ def pictures_zoom_and_move(t):
     deep = t.span()
     assert 15 <= round(deep[1] - deep[0]) <= 25, "it zooms to 20 ns: %r" % deep
     t.browser.key("0")
-    assert t.span()[0] <= 0
+    same(t.span()[0], 0)
     t.quiet()
 
 

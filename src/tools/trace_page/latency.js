@@ -5,7 +5,6 @@ function stacks(canvas) {
 	const p = picture(canvas, draw, hit);
 	let columns = [], each = 1;
 
-	/* The parts of a life, from posted on; NaN where its beginning or end is unknown. */
 	function draw() {
 		const s = M.sends, [first, behind] = touching(s, view.from, view.to), items = [];
 		for (let i = first; i < behind; i++)

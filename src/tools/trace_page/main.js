@@ -136,7 +136,7 @@ function advice() {
 		}
 	}
 	if (known)
-		list.append(make("li", {}, say("habitLists", { n: String(known), calls: count(Math.round(calls)), mean: (known / Math.max(calls, 1)).toFixed(1) })));
+		list.append(make("li", {}, say("habitLists", { n: count(known), calls: count(Math.round(calls)), mean: (known / Math.max(calls, 1)).toFixed(1) })));
 	if (s.count)
 		list.append(make("li", {}, say("habitSignaled", { share: percent(signaled / s.count) })));
 	const used = M.fills.filter((fill) => fill.max > 0);
@@ -171,7 +171,7 @@ function legends() {
 		list.append(item(words.many, shape(vector("path", { d: "M2 0v12M5 0v12M7 0v12", stroke: "currentColor", "stroke-width": 1.2 }))));
 	const q = WORDS[language].queueLegend, dash = (colour, pattern) => shape(vector("path", { d: "M0 6h12", stroke: `var(--${colour})`, "stroke-width": 1.6, "stroke-dasharray": pattern }));
 	byId("queuesLegend").replaceChildren(...["sq", "rq", "srq", "cq"].filter((kind) => M.fills.some((fill) => fill.queue === kind && fill.max)).map((kind) => item(kind.toUpperCase(), swatch(kind))),
-		item(q.high, dash("dim", "1.5 2")), item(q.limit, dash("bad", "4 2")), item(q.full, dash("bad", "12")), item(q.dry, dash("warn", "12")));
+		item(q.high, dash("dim", "1.5 2")), item(q.limit, dash("dim", "4 2")), item(q.full, shape(vector("path", { d: "M0 6h12", stroke: "var(--warn)", "stroke-width": 4 }))));
 	if (M.fills.some((fill) => fill.merged))
 		byId("queuesLegend").append(item(q.merged, swatch("sq")));
 	if (M.cqEvents.count)
@@ -181,7 +181,8 @@ function legends() {
 
 /* After each frame: what the pictures show, in words. */
 function drawn() {
-	const span = say("window", { from: moment(view.from), to: moment(view.to), span: lasting(view.to - view.from), all: lasting(M.duration) });
+	const from = Math.max(view.from, 0), to = Math.min(view.to, M.duration);
+	const span = say("window", { from: moment(from, to - from), to: moment(to, to - from), span: lasting(to - from), all: lasting(M.duration) });
 	byId("window").textContent = span;
 	const [first, behind] = touching(M.sends, view.from, view.to);
 	let number = 0, failed = 0;

@@ -227,7 +227,7 @@ function messages(canvas) {
 		const few = room(POINT_ROOM), dim = chosen.followed >= 0;
 		c.globalAlpha = dim ? 0.45 : 1;
 		for (const i of shown)
-			way(c, x, i, few, 1.3);
+			way(c, x, i, few, room(5) ? 1.3 : 0.8);
 		if (room(LABEL_ROOM))
 			for (const i of shown)
 				label(c, x, i, texts);

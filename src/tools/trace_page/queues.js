@@ -44,7 +44,8 @@ function heldFor(fill, so) {
 }
 
 const dryTime = (fill) => heldFor(fill, (point) => high(point) === 0);
-const fullTime = (fill) => (fill.limit ? heldFor(fill, (point) => low(point) >= fill.limit) : 0);
+/* That a receive queue is full is as it should be. */
+const fullTime = (fill) => (fill.limit && !receiveQueue(fill) ? heldFor(fill, (point) => low(point) >= fill.limit) : 0);
 const receiveQueue = (fill) => fill.queue === "rq" || fill.queue === "srq";
 
 function queues(canvas) {
@@ -155,17 +156,17 @@ function queues(canvas) {
 			c.globalAlpha = 1;
 			c.stroke(outline);
 			for (let i = Math.max(first, 1); i < behind; i++) {
-				const full = fill.limit && low(points[i]) >= fill.limit, dry = receiveQueue(fill) && high(points[i]) === 0;
+				const full = !receiveQueue(fill) && fill.limit && low(points[i]) >= fill.limit, dry = receiveQueue(fill) && high(points[i]) === 0;
 				if (!full && !dry)
 					continue;
-				c.fillStyle = full ? ink.bad : ink.warn;
+				c.fillStyle = ink.warn;
 				c.fillRect(x(points[i][0]), full ? level(fill.limit) - 2 : base - 1, Math.max(x(i + 1 < points.length ? points[i + 1][0] : M.duration) - x(points[i][0]), 1), 4);
 			}
 			c.strokeStyle = ink.line;
 			line(c, gutter(), base + 0.5, p.width, base + 0.5);
 			if (fill.limit && fill.limit <= scale) {
-				c.strokeStyle = ink.bad;
-				c.globalAlpha = 0.7;
+				c.strokeStyle = ink.dim;
+				c.globalAlpha = 0.8;
 				c.setLineDash([6, 4]);
 				line(c, gutter(), Math.round(level(fill.limit)) + 0.5, p.width, Math.round(level(fill.limit)) + 0.5);
 			}

@@ -35,7 +35,7 @@ const WORDS = {
 		otherVersion: "This trace has another format than this page was made for; what it does not know is left out.",
 		noRequests: "No work request was posted while the trace was taken.",
 		dropped: "{n} events came faster than they could be kept and are lost: some times are unknown, and the queues' filling may be off after that.",
-		thinned: "{shown} of {n} requests are shown one by one: the first, the last, and all that failed. Queues and the table of latencies are of all of them.",
+		thinned: "{shown} of {n} requests are shown one by one: the first, the last, and the first that failed. Queues and the table of latencies are of all of them.",
 		notTraced: "not traced", noneHere: "No request here.", allFiltered: "No request passes the filter.",
 		lostEvent: "unknown",
 		phase: { "posted": "posted", "rung": "handed over", "seen": "taken up", "gathered": "gathered", "sent": "sent", "taken": "receive taken", "placed": "placed", "acked": "acknowledged", "cqe": "completed", "polled": "polled", "remote_cqe": "completed there", "remote_polled": "polled there" },
@@ -43,7 +43,7 @@ const WORDS = {
 		phaseFrom: "Phase", phaseCount: "Requests", median: "Median", p99: "99 %", most: "Most", least: "Least", mean: "Mean", spread: "Least, median, 99 % (logarithmic)",
 		stacks: "Each column is one of the {n} requests in the window of time above.", stacksMany: "Each column is the slowest of {k} requests; {n} are in the window of time above.", clipped: "Red tips: cut off, longest {x}.", stacksNone: "No request in the window of time above has known times.",
 		legend: { posted: "posted", placed: "placed", cqe: "CQE", polled: "polled", failed: "failed", retry: "sent again", back: "completion comes back", read: "READ, atomic: asks and comes back; the turning point is not measured", many: "many requests: one stroke for all of a pixel, small area: requests in flight", state: "QP changes its state" },
-		queueLegend: { level: "entries", high: "most (high-water mark)", limit: "depth asked for", dry: "empty receive queue", full: "full", events: "CQ: ▽ armed  ▲ event raised  ● event taken  · polled in vain", merged: "long trace: lowest to highest" },
+		queueLegend: { level: "entries", high: "most (high-water mark)", limit: "depth asked for", full: "full, or an empty receive queue", events: "CQ: ▽ armed  ▲ event raised  ● event taken  · polled in vain", merged: "long trace: lowest to highest" },
 		highOf: "most {max} of {limit}",
 		fillingText: "{name} of {process}: depth {limit}, at most {max}, {share}.", dryFor: "empty for {x} in between", dryFrom: "empty from {x} on", comma: ", ", fullFor: "full for {x}", neverFull: "never full", neverDry: "never empty",
 		messagesText: "{n} requests in the window of time {window}, {failed} of them failed. The table of requests has them all, one by one.",
@@ -103,7 +103,7 @@ const WORDS = {
 		otherVersion: "该跟踪的格式与本页所适用的不同；无法识别的内容被略去。",
 		noRequests: "跟踪期间没有提交任何工作请求。",
 		dropped: "{n} 个事件来得太快，未能保留：部分时间未知，此后队列的占用可能不准确。",
-		thinned: "{n} 个请求中逐一显示 {shown} 个：最前的、最后的和全部失败的。队列和延迟表包含全部请求。",
+		thinned: "{n} 个请求中逐一显示 {shown} 个：最前的、最后的和最先失败的。队列和延迟表包含全部请求。",
 		notTraced: "未跟踪", noneHere: "此处没有请求。", allFiltered: "没有请求符合筛选条件。",
 		lostEvent: "未知",
 		phase: { "posted": "提交", "rung": "交出", "seen": "取出执行", "gathered": "读取完毕", "sent": "发出", "taken": "取用接收", "placed": "放置完毕", "acked": "确认", "cqe": "完成", "polled": "轮询", "remote_cqe": "对端完成", "remote_polled": "对端轮询" },
@@ -111,7 +111,7 @@ const WORDS = {
 		phaseFrom: "阶段", phaseCount: "请求数", median: "中位数", p99: "99 %", most: "最大", least: "最小", mean: "平均", spread: "最小、中位数、99 %（对数刻度）",
 		stacks: "每一列是上面时间窗口内 {n} 个请求中的一个。", stacksMany: "每一列是 {k} 个请求中最慢的一个；上面的时间窗口内有 {n} 个请求。", clipped: "红色顶端：已截断，最长 {x}。", stacksNone: "上面的时间窗口内没有时间已知的请求。",
 		legend: { posted: "提交", placed: "放置完毕", cqe: "CQE", polled: "轮询", failed: "失败", retry: "重发", back: "完成返回", read: "READ、原子操作：去而复返；折返点并非测得", many: "请求很多时：每个像素合为一笔，小面积图：进行中的请求", state: "QP 状态改变" },
-		queueLegend: { level: "项数", high: "最高水位", limit: "申请的深度", dry: "接收队列为空", full: "已满", events: "CQ：▽ 已请求通知  ▲ 产生事件  ● 取走事件  · 轮询为空", merged: "长跟踪：最低到最高" },
+		queueLegend: { level: "项数", high: "最高水位", limit: "申请的深度", full: "已满，或接收队列为空", events: "CQ：▽ 已请求通知  ▲ 产生事件  ● 取走事件  · 轮询为空", merged: "长跟踪：最低到最高" },
 		highOf: "最多 {max} / {limit}",
 		fillingText: "{process} 的 {name}：深度 {limit}，最多 {max}，{share}。", dryFor: "其间有 {x} 为空", dryFrom: "自 {x} 起为空", comma: "，", fullFor: "有 {x} 是满的", neverFull: "从未满过", neverDry: "从未为空",
 		messagesText: "时间窗口 {window} 内有 {n} 个请求，其中 {failed} 个失败。请求表逐一列出全部请求。",
@@ -192,9 +192,10 @@ function exactly(ns) {
 	return (ns / size).toFixed(Math.min(digits, 6)) + " " + name;
 }
 
-/* A moment of the trace, to the nanosecond. */
-function moment(ns) {
+/* A moment of the trace: to the nanosecond, or only so fine as a span of time needs it. */
+function moment(ns, span = 1) {
 	if (!Number.isFinite(ns))
 		return "–";
-	return ns < 1e6 ? (ns / 1e3).toFixed(3) + " µs" : (ns / 1e6).toFixed(6) + " ms";
+	const [size, name] = ns < 1e6 ? UNITS[1] : unitOf(ns);
+	return (ns / size).toFixed(Math.max(0, Math.min(Math.round(Math.log10(size)), Math.ceil(Math.log10((size * 1000) / span))))) + " " + name;
 }

@@ -11,7 +11,7 @@
 
 #include "nic/abstract_name.h"
 
-#define TRACE_PATIENCE 500 /* ms */
+#define TRACE_PATIENCE 5000 /* ms */
 
 int message_send(int fd, const struct message *message, const int *fds, int count)
 {

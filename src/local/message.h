@@ -64,7 +64,7 @@ int message_send(int fd, const struct message *message, const int *fds, int coun
 int message_receive(int fd, struct message *message, int *fds);
 
 /* Asks the process that holds a slot for a trace. The connection, nonblocking, with *ring; -1 with errno: ECONNREFUSED, nobody has
- * that slot; EBUSY, it is being traced; EPERM, of another user; EPROTO, of another version; EAGAIN, no answer in half a second (it is stopped);
+ * that slot; EBUSY, it is being traced; EPERM, of another user; EPROTO, of another version; EAGAIN, no answer in five seconds (it is stopped);
  * or what it lacks. */
 int message_ask_trace(uint32_t slot, uint32_t snap, int *ring);
 

@@ -21,7 +21,6 @@
 #include "nic/prefetch.h"
 #include "nic/segment.h"
 #include "observe/pass.h"
-#include "observe/runtime.h"
 
 #define SLOTS (1u << 21) /* 64 MiB */
 
@@ -35,8 +34,8 @@
 /* Writers ask for a line so many slots ahead. */
 #define AHEAD 8
 
-/* ms: how long a process waits for its observer; ns: how long a slot that was claimed is waited for. */
-#define PATIENCE      500
+/* ms: how long a process waits for its observer, who may have no CPU; ns: how long a slot that was claimed is waited for. */
+#define PATIENCE      2000
 #define SLOT_PATIENCE 1000000000ull
 
 /* Of a conversion: ns, from the first look at the clock to the second. */
@@ -519,18 +518,19 @@ static int bind_to(int fd, const char *name)
 
 int trace_listen(char *name)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), dir, error;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
+	const char *temporary;
 	uint64_t random;
 
+	*name = '\0';
 	if (fd < 0)
 		return -1;
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		goto refused;
-	dir = runtime_open();
-	*name = '\0';
-	if (dir >= 0)
-		close(dir);
-	if (dir < 0 || snprintf(name, TRACE_NAME, "%s/trace-%016llx", runtime_directory(), (unsigned long long)random) >= TRACE_NAME ||
+	/* Not in the user's runtime directory: hosts of a lab have one each. */
+	temporary = secure_getenv("TMPDIR");
+	if (snprintf(name, TRACE_NAME, "%s/uroce-trace-%016llx", temporary && *temporary == '/' ? temporary : "/tmp",
+		     (unsigned long long)random) >= TRACE_NAME ||
 	    bind_to(fd, name)) {
 		snprintf(name, TRACE_NAME, "uroce-trace-%016llx", (unsigned long long)random);
 		if (bind_to(fd, name))
@@ -584,7 +584,7 @@ bool trace_next(int socket, uint32_t snap, struct trace_reader *reader)
 int trace_give(const char *name, int ring, uint32_t *snap)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	const struct timeval patience = { .tv_usec = PATIENCE * 1000 };
+	const struct timeval patience = { .tv_sec = PATIENCE / 1000 };
 	struct sockaddr_un address;
 	socklen_t length = pass_address(&address, name);
 

@@ -211,8 +211,12 @@ static void sum_up(const struct output *output)
 	const struct trace_model *model = &output->model;
 
 	fprintf(stderr, "%s: ", output->name);
-	fprintf(stderr, _("%llu events of %u processes, %llu dropped"), (unsigned long long)model->events, model->processes.count,
-		(unsigned long long)model->dropped);
+	if (model->processes.count == 1)
+		fprintf(stderr, _("%llu events of 1 process, %llu dropped"), (unsigned long long)model->events,
+			(unsigned long long)model->dropped);
+	else
+		fprintf(stderr, _("%llu events of %u processes, %llu dropped"), (unsigned long long)model->events,
+			model->processes.count, (unsigned long long)model->dropped);
 	if (output->file) {
 		fprintf(stderr, ", ");
 		fprintf(stderr, _("written to %s"), output->request->file);

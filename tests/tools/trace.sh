@@ -101,7 +101,7 @@ messages_are_drawn() {
 	grep -q '^RDMA_READ *posted to polled: 3 times' err || fail "no latency: $(cat err)"
 	grep -q '^ *SQ 0x.*at most 17 of 32' err || fail "no queue: $(cat err)"
 	! grep -q "$(printf '\033')" err || fail "colours"
-	grep -q '^uroce trace: [0-9]* events of 1 processes, 0 dropped$' err || fail "$(tail -1 err)"
+	grep -q '^uroce trace: [0-9]* events of 1 process, 0 dropped$' err || fail "$(tail -1 err)"
 }
 
 ascii_where_the_locale_has_no_more() {

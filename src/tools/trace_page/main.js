@@ -254,7 +254,7 @@ function legends() {
 		item(q.limit, dash("dim", "4 2")),
 		item(q.full, shape(vector("path", { d: "M0 6h12", stroke: "var(--warn)", "stroke-width": 4 }))),
 	);
-	if (M.fills.some((fill) => fill.merged)) byId("queuesLegend").append(item(q.merged, swatch("sq")));
+	if (M.fills.some((fill) => fill.merged)) byId("queuesLegend").append(item(q.merged, swatch("dim")));
 	if (M.cqEvents.count) byId("queuesLegend").append(make("li", {}, q.events));
 	byId("stacksLegend").replaceChildren(...WORDS[language].parts.map((text, n) => item(text, swatch("p" + n))));
 }

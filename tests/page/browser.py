@@ -37,7 +37,7 @@ class Browser:
                                         stderr=self.log, env=dict(os.environ, HOME=self.directory.name), start_new_session=True)
         os.close(to_it)
         os.close(from_it)
-        self.rest, self.number, self.session, self.events = b"", 0, None, []
+        self.rest, self.number, self.session, self.loaded = b"", 0, None, set()
         self.said, self.asked, self.failed = [], [], []
 
     def __enter__(self):
@@ -86,8 +86,8 @@ class Browser:
             self.said.append(params["entry"]["text"])
         elif method == "Network.requestWillBeSent":
             self.asked.append(params["request"]["url"])
-        if method:
-            self.events.append(method)
+        elif method == "Page.lifecycleEvent" and params["name"] == "load":
+            self.loaded.add(params["loaderId"])
 
     def call(self, method, session=True, **params):
         self.number += 1
@@ -109,17 +109,19 @@ class Browser:
             self.session = self.call("Target.attachToTarget", session=False, targetId=target["targetId"], flatten=True)["sessionId"]
             for domain in "Page", "Runtime", "Network", "Log":
                 self.call(domain + ".enable")
+            self.call("Page.setLifecycleEventsEnabled", enabled=True)
             self.agent = self.call("Browser.getVersion", session=False)["userAgent"]
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         self.call("Emulation.setTouchEmulationEnabled", enabled=width < 600)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Emulation.setUserAgentOverride", userAgent=self.agent, acceptLanguage=language)
-        self.call("Page.navigate", url="about:blank")
-        self.said, self.asked, self.failed, self.events = [], [], [], []
-        self.call("Page.navigate", url="file://" + path + fragment)
-        until = time.monotonic() + PATIENCE
-        while "Page.loadEventFired" not in self.events:
-            self.receive(until)
+        # Between two pages an empty one, or another fragment would be the same page.
+        for url in "about:blank", "file://" + path + fragment:
+            self.said, self.asked, self.failed = [], [], []
+            loader = self.call("Page.navigate", url=url)["loaderId"]
+            until = time.monotonic() + PATIENCE
+            while loader not in self.loaded:
+                self.receive(until)
         self.frames()
 
     def run(self, script):

@@ -1,31 +1,39 @@
 /*
- * The sequence diagram, time from left to right: a line for each process or queue pair, and each request's way between them. Few requests are
- * drawn with all their points, many as plain arrows, and very many as one stroke for each pixel.
+ * The sequence diagram, time from left to right: a line for each process or queue pair, and each request's way between them. Few
+ * requests are drawn with all their points, many as plain arrows, and very many as one stroke for each pixel.
  */
 /* Up to so many arrows; with points or labels from so many pixels for each on. */
-const ARROWS = 1200, POINT_ROOM = 28, LABEL_ROOM = 44, SLOTS = 5;
-const CALLOUT_HEIGHT = 66, CALLOUT_WIDTH = 264;
+const ARROWS = 1200,
+	POINT_ROOM = 28,
+	LABEL_ROOM = 44,
+	SLOTS = 5;
+const CALLOUT_HEIGHT = 66,
+	CALLOUT_WIDTH = 264;
 
 const lanes = { byQp: false, list: [], ofQp: [], choice: false, slot: null };
 
 /* Makes the lines: of queue pairs that take part, or of their processes. What belongs to nobody that was traced has the last. */
 function makeLanes() {
-	const used = new Set(), add = (id) => Number.isFinite(id) && used.add(id);
+	const used = new Set(),
+		add = (id) => Number.isFinite(id) && used.add(id);
 	for (let i = 0; i < M.sends.count; i++) {
 		add(M.sends.qp[i]);
 		add(M.sends.dest[i]);
 	}
-	for (let i = 0; i < M.receives.count; i++)
-		add(M.receives.qp[i]);
-	for (const cause of M.causes)
-		add(cause.qp === null ? NaN : cause.qp);
-	if (!used.size)
-		M.qps.forEach((qp) => used.add(qp.id));
-	const ids = [...used].filter((id) => M.qps[id]).sort((a, b) => a - b), processes = new Set(ids.map((id) => M.qps[id].process));
+	for (let i = 0; i < M.receives.count; i++) add(M.receives.qp[i]);
+	for (const cause of M.causes) add(cause.qp === null ? NaN : cause.qp);
+	if (!used.size) M.qps.forEach((qp) => used.add(qp.id));
+	const ids = [...used].filter((id) => M.qps[id]).sort((a, b) => a - b),
+		processes = new Set(ids.map((id) => M.qps[id].process));
 	lanes.choice = ids.length !== processes.size && ids.length <= 24;
 	if (makeLanes.first === undefined) {
 		makeLanes.first = true;
-		const inside = ids.some((id) => M.qps[id].peer !== null && M.qps[M.qps[id].peer] && M.qps[M.qps[id].peer].process === M.qps[id].process);
+		const inside = ids.some(
+			(id) =>
+				M.qps[id].peer !== null &&
+				M.qps[M.qps[id].peer] &&
+				M.qps[M.qps[id].peer].process === M.qps[id].process,
+		);
 		lanes.byQp = inside && ids.length <= 24;
 	}
 	lanes.list = [];
@@ -33,7 +41,8 @@ function makeLanes() {
 	const known = new Map();
 	ids.sort((a, b) => (M.qps[a].process ?? 1e9) - (M.qps[b].process ?? 1e9) || a - b);
 	for (const id of ids) {
-		const process = M.qps[id].process, key = lanes.byQp ? id : process;
+		const process = M.qps[id].process,
+			key = lanes.byQp ? id : process;
 		if (!known.has(key)) {
 			known.set(key, lanes.list.length);
 			lanes.list.push({ process, qps: [] });
@@ -46,16 +55,14 @@ function makeLanes() {
 	lanes.slot = new Uint8Array(M.sends.count);
 	for (let i = 0; i < M.sends.count; i++) {
 		const lane = ends[lanes.ofQp[M.sends.qp[i]]];
-		if (!lane)
-			continue;
+		if (!lane) continue;
 		let best = 0;
 		for (let s = 0; s < SLOTS; s++) {
 			if (lane[s] <= M.sends.time[i]) {
 				best = s;
 				break;
 			}
-			if (lane[s] < lane[best])
-				best = s;
+			if (lane[s] < lane[best]) best = s;
 		}
 		lane[best] = M.sends.last[i];
 		lanes.slot[i] = best;
@@ -68,18 +75,20 @@ const laneOf = (qp) => (Number.isFinite(qp) && lanes.ofQp[qp] !== undefined ? la
 function leaves(i) {
 	const { sent, gathered, seen, posted, time } = M.sends;
 	for (const at of isBack(opcodeAt(M.sends, i)) ? [seen, posted] : [sent, gathered, seen, posted])
-		if (Number.isFinite(at[i]))
-			return at[i];
+		if (Number.isFinite(at[i])) return at[i];
 	return time[i];
 }
 
 function messages(canvas) {
 	const p = picture(canvas, draw, hit);
 	p.timed = true;
-	let top = 30, boxes = [], shown = [];
+	let top = 30,
+		boxes = [],
+		shown = [];
 
 	const gap = () => (lanes.list.length <= 2 ? 150 : lanes.list.length <= 5 ? 96 : 64);
-	const outside = 44, room = (pixels) => shown.length * pixels <= p.width - gutter();
+	const outside = 44,
+		room = (pixels) => shown.length * pixels <= p.width - gutter();
 	const laneY = (lane) => top + outside + lane * gap();
 	/* A line's bars lie outside of the picture's arrows where that can be. */
 	const barY = (i) => laneY(laneOf(M.sends.qp[i])) + (laneOf(M.sends.qp[i]) === 0 ? -1 : 1) * (10 + lanes.slot[i] * 6);
@@ -88,7 +97,9 @@ function messages(canvas) {
 		const seen = M.causes.filter((cause) => cause.time >= view.from && cause.time <= view.to);
 		/* The room for sentences stays while the picture is moved. */
 		top = 26 + (M.causes.length ? CALLOUT_HEIGHT + 8 : 0);
-		const height = laneY(Math.max(lanes.list.length - 1, 0)) + outside + 4, c = sheet(p, height), x = scaleOf(p);
+		const height = laneY(Math.max(lanes.list.length - 1, 0)) + outside + 4,
+			c = sheet(p, height),
+			x = scaleOf(p);
 		axis(p, c, height);
 		boxes = [];
 		if (!lanes.list.length) {
@@ -100,15 +111,12 @@ function messages(canvas) {
 		shown = [];
 		let number = 0;
 		for (let i = first; i < behind; i++) {
-			if (!chosen.passes[i] || M.sends.end[i] < view.from)
-				continue;
-			if (number++ <= ARROWS)
-				shown.push(i);
+			if (!chosen.passes[i] || M.sends.end[i] < view.from) continue;
+			if (number++ <= ARROWS) shown.push(i);
 		}
 		p.number = number;
 		const texts = new Places();
-		for (let lane = 0; lane < lanes.list.length; lane++)
-			laneName(c, lane);
+		for (let lane = 0; lane < lanes.list.length; lane++) laneName(c, lane);
 		clipped(p, c, () => {
 			c.strokeStyle = ink.dim;
 			c.lineWidth = 1.5;
@@ -118,34 +126,39 @@ function messages(canvas) {
 				c.lineTo(p.width - RIGHT / 2, laneY(lane));
 			}
 			c.stroke();
-			if (number > ARROWS)
-				strokes(c, x, first, behind);
-			else
-				arrows(c, x, texts);
+			if (number > ARROWS) strokes(c, x, first, behind);
+			else arrows(c, x, texts);
 			marks(c, x, texts, number);
 			const followed = chosen.followed;
-			if (followed >= 0)
-				highlight(c, x, followed, texts);
+			if (followed >= 0) highlight(c, x, followed, texts);
 		});
 		if (!number) {
 			c.fillStyle = ink.dim;
 			c.textAlign = "center";
-			c.fillText(say(!itemCount() ? "noRequests" : chosen.count ? "noneHere" : "allFiltered"), (gutter() + p.width) / 2, laneY(0) + Math.min(gap(), 60) / 2);
+			c.fillText(
+				say(!itemCount() ? "noRequests" : chosen.count ? "noneHere" : "allFiltered"),
+				(gutter() + p.width) / 2,
+				laneY(0) + Math.min(gap(), 60) / 2,
+			);
 			c.textAlign = "left";
 		}
 		callouts(c, x, seen);
-		if (narrow())
-			for (let lane = 0; lane < lanes.list.length; lane++)
-				laneName(c, lane);
+		if (narrow()) for (let lane = 0; lane < lanes.list.length; lane++) laneName(c, lane);
 		drawSpan(p, c);
 	}
 
 	function laneName(c, lane) {
-		const of = lanes.list[lane], y = laneY(lane), who = processAt(of.process), name = who ? who.name : say("notTraced");
-		const second = (who ? `${who.pid}` : "") + (lanes.byQp || of.qps.length === 1 ? ` ${qpName(of.qps[0])}` : ` ${of.qps.length} QP`);
+		const of = lanes.list[lane],
+			y = laneY(lane),
+			who = processAt(of.process),
+			name = who ? who.name : say("notTraced");
+		const second =
+			(who ? `${who.pid}` : "") +
+			(lanes.byQp || of.qps.length === 1 ? ` ${qpName(of.qps[0])}` : ` ${of.qps.length} QP`);
 		c.fillStyle = ink.ink;
 		if (narrow()) {
-			const text = shorten(c, `${name} ${second}`, p.width - 30), below = lane > 0;
+			const text = shorten(c, `${name} ${second}`, p.width - 30),
+				below = lane > 0;
 			c.font = `600 11px ${ink.font}`;
 			c.fillStyle = ink.card;
 			c.globalAlpha = 0.8;
@@ -165,31 +178,34 @@ function messages(canvas) {
 
 	/* Very many: of each pixel the operation that is there most, and how many are in flight. */
 	function strokes(c, x, first, behind) {
-		const width = Math.ceil(p.width) + 1, kinds = M.sends.opcode.names, levels = new Map(), flying = lanes.list.map(() => new Float32Array(width + 1));
+		const width = Math.ceil(p.width) + 1,
+			kinds = M.sends.opcode.names,
+			levels = new Map(),
+			flying = lanes.list.map(() => new Float32Array(width + 1));
 		const pixel = (time) => Math.max(0, Math.min(width - 1, Math.floor(x(time))));
 		let most = 1;
 		for (let i = first; i < behind; i++) {
-			if (!chosen.passes[i] || M.sends.end[i] < view.from)
-				continue;
-			const from = laneOf(M.sends.qp[i]), to = laneOf(M.sends.dest[i]), op = M.sends.opcode.codes[i];
-			if (from < 0)
-				continue;
+			if (!chosen.passes[i] || M.sends.end[i] < view.from) continue;
+			const from = laneOf(M.sends.qp[i]),
+				to = laneOf(M.sends.dest[i]),
+				op = M.sends.opcode.codes[i];
+			if (from < 0) continue;
 			flying[from][pixel(M.sends.time[i])]++;
 			flying[from][Math.min(width, pixel(M.sends.last[i]) + 1)]--;
-			if (to < 0 || op < 0)
-				continue;
+			if (to < 0 || op < 0) continue;
 			const key = (from * 1000 + to) * kinds.length + op;
 			let level = levels.get(key);
-			if (!level)
-				levels.set(key, (level = new Uint32Array(width)));
+			if (!level) levels.set(key, (level = new Uint32Array(width)));
 			most = Math.max(most, ++level[pixel(leaves(i))]);
 		}
 		const winner = new Map();
 		for (const [key, level] of levels) {
-			const way = Math.floor(key / kinds.length), from = Math.floor(way / 1000), to = way % 1000, low = Math.min(from, to) * 1000 + Math.max(from, to);
+			const way = Math.floor(key / kinds.length),
+				from = Math.floor(way / 1000),
+				to = way % 1000,
+				low = Math.min(from, to) * 1000 + Math.max(from, to);
 			let best = winner.get(low);
-			if (!best)
-				winner.set(low, (best = { level: new Uint32Array(width), op: new Int16Array(width) }));
+			if (!best) winner.set(low, (best = { level: new Uint32Array(width), op: new Int16Array(width) }));
 			for (let i = 0; i < width; i++)
 				if (level[i] > best.level[i]) {
 					best.level[i] = level[i];
@@ -198,10 +214,12 @@ function messages(canvas) {
 		}
 		const inks = kinds.map(opcodeInk);
 		for (const [way, best] of winner) {
-			const from = Math.floor(way / 1000), to = way % 1000, y = laneY(from), height = from === to ? 30 : laneY(to) - y;
+			const from = Math.floor(way / 1000),
+				to = way % 1000,
+				y = laneY(from),
+				height = from === to ? 30 : laneY(to) - y;
 			for (let i = 0; i < width; i++) {
-				if (!best.level[i])
-					continue;
+				if (!best.level[i]) continue;
 				c.globalAlpha = 0.25 + (0.6 * Math.log1p(best.level[i])) / Math.log1p(most);
 				c.fillStyle = inks[best.op[i]];
 				c.fillRect(i, y, 1, height);
@@ -209,9 +227,9 @@ function messages(canvas) {
 		}
 		c.globalAlpha = 0.55;
 		flying.forEach((level, lane) => {
-			let now = 0, high = 1;
-			for (let i = 0; i < width; i++)
-				high = Math.max(high, (now += level[i]));
+			let now = 0,
+				high = 1;
+			for (let i = 0; i < width; i++) high = Math.max(high, (now += level[i]));
 			now = 0;
 			c.fillStyle = ink.dim;
 			for (let i = 0; i < width; i++) {
@@ -224,22 +242,28 @@ function messages(canvas) {
 	}
 
 	function arrows(c, x, texts) {
-		const few = room(POINT_ROOM), dim = chosen.followed >= 0;
+		const few = room(POINT_ROOM),
+			dim = chosen.followed >= 0;
 		c.globalAlpha = dim ? 0.45 : 1;
-		for (const i of shown)
-			way(c, x, i, few, 1.3);
-		if (room(LABEL_ROOM))
-			for (const i of shown)
-				label(c, x, i, texts);
+		for (const i of shown) way(c, x, i, few, room(5) ? 1.3 : 0.8);
+		if (room(LABEL_ROOM)) for (const i of shown) label(c, x, i, texts);
 		c.globalAlpha = 1;
 	}
 
 	function way(c, x, i, points, thick) {
-		const s = M.sends, from = laneOf(s.qp[i]), opcode = opcodeAt(s, i), bad = s.bad[i], colour = bad ? ink.bad : opcodeInk(opcode);
-		if (from < 0)
-			return;
-		const y = laneY(from), xs = x(leaves(i)), placed = s.placed[i], to = laneOf(s.dest[i]), end = to < 0 ? y + (from ? -1 : 1) * gap() * 0.45 : to === from ? y + 34 : laneY(to);
-		const begin = x(s.time[i]), last = Math.max(x(s.last[i]), begin + 1.5);
+		const s = M.sends,
+			from = laneOf(s.qp[i]),
+			opcode = opcodeAt(s, i),
+			bad = s.bad[i],
+			colour = bad ? ink.bad : opcodeInk(opcode);
+		if (from < 0) return;
+		const y = laneY(from),
+			xs = x(leaves(i)),
+			placed = s.placed[i],
+			to = laneOf(s.dest[i]),
+			end = to < 0 ? y + (from ? -1 : 1) * gap() * 0.45 : to === from ? y + 34 : laneY(to);
+		const begin = x(s.time[i]),
+			last = Math.max(x(s.last[i]), begin + 1.5);
 		c.fillStyle = c.strokeStyle = colour;
 		const before = c.globalAlpha;
 		c.globalAlpha = before * 0.5;
@@ -248,13 +272,16 @@ function messages(canvas) {
 		c.lineWidth = thick;
 		if (bad && !Number.isFinite(placed)) {
 			/* It did not get there. */
-			const xc = Number.isFinite(s.cqe[i]) ? x(s.cqe[i]) : xs, middle = y + (end - y) * 0.5, turn = xs + Math.min((xc - xs) / 2, 40);
+			const xc = Number.isFinite(s.cqe[i]) ? x(s.cqe[i]) : xs,
+				middle = y + (end - y) * 0.5,
+				turn = xs + Math.min((xc - xs) / 2, 40);
 			c.setLineDash([4, 3]);
 			line(c, xs, y, turn, middle);
 			c.setLineDash([]);
 			cross(c, turn, middle, 4);
 		} else if (isBack(opcode) && Number.isFinite(placed)) {
-			const xp = x(placed), turn = (xs + xp) / 2;
+			const xp = x(placed),
+				turn = (xs + xp) / 2;
 			c.setLineDash([3, 3]);
 			line(c, xs, y, turn, end);
 			c.setLineDash([]);
@@ -270,38 +297,35 @@ function messages(canvas) {
 			}
 		}
 		if (!points) {
-			if (bad && Number.isFinite(s.cqe[i]))
-				cross(c, x(s.cqe[i]), y, 4);
+			if (bad && Number.isFinite(s.cqe[i])) cross(c, x(s.cqe[i]), y, 4);
 			else if (Number.isFinite(placed) && shown.length * 5 < p.width)
 				disc(c, x(placed), isBack(opcode) ? y : end, 2);
 			return;
 		}
-		if (Number.isFinite(s.posted[i]))
-			ring(c, x(s.posted[i]), y, 3.2);
-		if (Number.isFinite(placed))
-			disc(c, x(placed), isBack(opcode) ? y : end, 3.2);
-		if (Number.isFinite(s.cqe[i]))
-			bad ? cross(c, x(s.cqe[i]), y, 5) : diamond(c, x(s.cqe[i]), y, 4.2);
-		if (Number.isFinite(s.polled[i]))
-			square(c, x(s.polled[i]), y, 3);
+		if (Number.isFinite(s.posted[i])) ring(c, x(s.posted[i]), y, 3.2);
+		if (Number.isFinite(placed)) disc(c, x(placed), isBack(opcode) ? y : end, 3.2);
+		if (Number.isFinite(s.cqe[i])) bad ? cross(c, x(s.cqe[i]), y, 5) : diamond(c, x(s.cqe[i]), y, 4.2);
+		if (Number.isFinite(s.polled[i])) square(c, x(s.polled[i]), y, 3);
 		if (to >= 0 && Number.isFinite(s.remote_cqe[i])) {
 			c.fillStyle = c.strokeStyle = ink["op-recv"];
 			diamond(c, x(s.remote_cqe[i]), end, 3.6);
-			if (Number.isFinite(s.remote_polled[i]))
-				square(c, x(s.remote_polled[i]), end, 2.6);
+			if (Number.isFinite(s.remote_polled[i])) square(c, x(s.remote_polled[i]), end, 2.6);
 		}
 	}
 
 	function label(c, x, i, texts) {
-		const s = M.sends, from = laneOf(s.qp[i]), to = laneOf(s.dest[i]);
-		if (from < 0 || to < 0 || to === from || (!Number.isFinite(s.placed[i]) && !s.bad[i]))
-			return;
-		const xs = x(leaves(i)), xe = Number.isFinite(s.placed[i]) ? x(s.placed[i]) : xs, text = `${opcodeAt(s, i)} ${s.wr_id[i] ?? ""} · ${count(s.length[i])} B`;
-		const width = c.measureText(text).width, left = isBack(opcodeAt(s, i)) ? xs + (xe - xs) / 2 + 6 : (xs + xe) / 2 + 6;
+		const s = M.sends,
+			from = laneOf(s.qp[i]),
+			to = laneOf(s.dest[i]);
+		if (from < 0 || to < 0 || to === from || (!Number.isFinite(s.placed[i]) && !s.bad[i])) return;
+		const xs = x(leaves(i)),
+			xe = Number.isFinite(s.placed[i]) ? x(s.placed[i]) : xs,
+			text = `${opcodeAt(s, i)} ${s.wr_id[i] ?? ""} · ${count(s.length[i])} B`;
+		const width = c.measureText(text).width,
+			left = isBack(opcodeAt(s, i)) ? xs + (xe - xs) / 2 + 6 : (xs + xe) / 2 + 6;
 		for (const share of [0.5, 0.36, 0.64, 0.22, 0.78]) {
 			const y = laneY(from) + (laneY(to) - laneY(from)) * share;
-			if (left < gutter() || left + width > p.width || !texts.take(left - 2, y - 8, width + 4, 16))
-				continue;
+			if (left < gutter() || left + width > p.width || !texts.take(left - 2, y - 8, width + 4, 16)) continue;
 			written(c, text, left, y, s.bad[i] ? ink.bad : opcodeInk(opcodeAt(s, i)));
 			return;
 		}
@@ -309,13 +333,16 @@ function messages(canvas) {
 
 	/* What happens to lines and requests besides: states, retries, packets, failures among very many. */
 	function marks(c, x, texts, number) {
-		const { retries, packets, sends } = M, inside = (table) => [lowest(table.count, (i) => table.time[i] >= view.from), lowest(table.count, (i) => table.time[i] > view.to)];
+		const { retries, packets, sends } = M,
+			inside = (table) => [
+				lowest(table.count, (i) => table.time[i] >= view.from),
+				lowest(table.count, (i) => table.time[i] > view.to),
+			];
 		let [first, behind] = inside(packets);
 		if (behind - first <= 3000) {
 			for (let i = first; i < behind; i++) {
 				const lane = laneOf(packets.qp[i]);
-				if (lane < 0)
-					continue;
+				if (lane < 0) continue;
 				c.fillStyle = packets.again[i] ? ink.bad : ink.dim;
 				c.fillRect(x(packets.time[i]) - 0.5, laneY(lane) + (packets.out[i] ? -6 : 1), 1, 5);
 			}
@@ -323,9 +350,9 @@ function messages(canvas) {
 		[first, behind] = inside(retries);
 		let lastX = -100;
 		for (let i = first; i < behind; i++) {
-			const lane = laneOf(retries.qp[i]), at = x(retries.time[i]);
-			if (lane < 0 || at - lastX < 9)
-				continue;
+			const lane = laneOf(retries.qp[i]),
+				at = x(retries.time[i]);
+			if (lane < 0 || at - lastX < 9) continue;
 			lastX = at;
 			c.strokeStyle = c.fillStyle = ink.warn;
 			again(c, at, laneY(lane), 5);
@@ -335,21 +362,22 @@ function messages(canvas) {
 			lastX = -100;
 			c.strokeStyle = ink.bad;
 			for (let i = first; i < behind; i++) {
-				if (!sends.bad[i] || !chosen.passes[i] || laneOf(sends.qp[i]) < 0)
-					continue;
+				if (!sends.bad[i] || !chosen.passes[i] || laneOf(sends.qp[i]) < 0) continue;
 				const at = x(Number.isFinite(sends.cqe[i]) ? sends.cqe[i] : sends.time[i]);
-				if (Math.abs(at - lastX) < 2)
-					continue;
+				if (Math.abs(at - lastX) < 2) continue;
 				lastX = at;
 				cross(c, at, laneY(laneOf(sends.qp[i])), 5);
 			}
 		}
 		for (const qp of M.qps) {
 			const lane = laneOf(qp.id);
-			for (const [time, state] of lane < 0 ? [] : qp.states || []) {
-				if (time < view.from || time > view.to)
-					continue;
-				const at = x(time), y = laneY(lane) + (lane ? -10 : 10), name = String(state).slice(0, 12), width = c.measureText(name).width;
+			/* Of those that have no room beside each other the last is named. */
+			for (const [time, state] of lane < 0 ? [] : [...(qp.states || [])].reverse()) {
+				if (time < view.from || time > view.to) continue;
+				const at = x(time),
+					y = laneY(lane) + (lane ? -10 : 10),
+					name = String(state).slice(0, 12),
+					width = c.measureText(name).width;
 				c.fillStyle = state === "ERR" ? ink.bad : ink.dim;
 				c.fillRect(at - 0.5, laneY(lane) - 7, 1, 14);
 				c.font = `10.5px ${ink.font}`;
@@ -361,33 +389,34 @@ function messages(canvas) {
 	}
 
 	function highlight(c, x, item, texts) {
-		const table = tableOf(item), i = rowOf(item);
+		const table = tableOf(item),
+			i = rowOf(item);
 		if (table === M.receives) {
 			const lane = laneOf(table.qp[i]);
-			if (lane < 0)
-				return;
-			const y = laneY(lane), from = x(table.time[i]), to = Math.max(x(table.end[i]), from + 2);
+			if (lane < 0) return;
+			const y = laneY(lane),
+				from = x(table.time[i]),
+				to = Math.max(x(table.end[i]), from + 2);
 			c.fillStyle = c.strokeStyle = ink["op-recv"];
 			c.fillRect(from, y - 2.5, to - from, 5);
 			ring(c, from, y, 4.5);
 			for (const stage of RECEIVE_STAGES)
 				if (Number.isFinite(table[stage][i]))
 					pointName(c, x(table[stage][i]), y, stage, lane ? 1 : -1, texts);
-			if (Number.isFinite(table.send[i]))
-				way(c, x, table.send[i], true, 3);
+			if (Number.isFinite(table.send[i])) way(c, x, table.send[i], true, 3);
 			return;
 		}
 		way(c, x, i, true, 3.2);
-		const lane = laneOf(table.qp[i]), to = laneOf(table.dest[i]);
-		if (lane < 0)
-			return;
+		const lane = laneOf(table.qp[i]),
+			to = laneOf(table.dest[i]);
+		if (lane < 0) return;
 		c.strokeStyle = ink.ink;
 		c.lineWidth = 1.2;
 		c.strokeRect(x(table.time[i]) - 1.5, barY(i) - 3.5, Math.max(x(table.last[i]) - x(table.time[i]), 1.5) + 3, 7);
-		const side = lane ? 1 : -1, back = isBack(opcodeAt(table, i));
+		const side = lane ? 1 : -1,
+			back = isBack(opcodeAt(table, i));
 		for (const stage of ["posted", "seen", "gathered", ...(back ? ["placed"] : []), "cqe", "polled"])
-			if (Number.isFinite(table[stage][i]))
-				pointName(c, x(table[stage][i]), laneY(lane), stage, side, texts);
+			if (Number.isFinite(table[stage][i])) pointName(c, x(table[stage][i]), laneY(lane), stage, side, texts);
 		for (const stage of ["placed", "remote_cqe", "remote_polled"])
 			if (!back && to >= 0 && to !== lane && Number.isFinite(table[stage][i]))
 				pointName(c, x(table[stage][i]), laneY(to), stage, to ? 1 : -1, texts);
@@ -397,28 +426,41 @@ function messages(canvas) {
 	function pointName(c, x, y, stage, side, texts) {
 		const text = say("phase." + stage);
 		c.font = `11px ${ink.font}`;
-		const width = c.measureText(text).width;
+		const width = c.measureText(text).width,
+			middle = Math.max(gutter() + width / 2 + 2, Math.min(x, p.width - width / 2 - 4));
 		for (const away of [14, 27, 40]) {
-			if (!texts.take(x - width / 2, y + side * away - 6, width, 12))
-				continue;
+			if (x < gutter() || x > p.width || !texts.take(middle - width / 2, y + side * away - 6, width, 12)) continue;
 			c.strokeStyle = ink.dim;
 			c.lineWidth = 0.8;
 			line(c, x, y, x, y + side * (away - 6));
 			c.textAlign = "center";
-			written(c, text, x, y + side * away, ink.ink);
+			written(c, text, middle, y + side * away, ink.ink);
 			c.textAlign = "left";
 			break;
 		}
 		c.font = `12px ${ink.font}`;
 	}
 
-	/* The causes' sentences, side by side above the lines, each with a line to where it happened. Those that find no room are counted. */
+	/* The causes' sentences, side by side above the lines, each tied to where it happened. Those that find no room are counted. */
 	function callouts(c, x, causes) {
-		const left = gutter() + 2, right = p.width - 4, width = Math.min(CALLOUT_WIDTH, Math.max((right - left + 8) / Math.min(causes.length, Math.floor((right - left) / 210) || 1) - 8, 150), right - left);
-		let starts = [], taken = [];
+		const left = gutter() + 2,
+			right = p.width - 4,
+			width = Math.min(
+				CALLOUT_WIDTH,
+				Math.max(
+					(right - left + 8) / Math.min(causes.length, Math.floor((right - left) / 210) || 1) - 8,
+					150,
+				),
+				right - left,
+			);
+		let starts = [],
+			taken = [];
 		for (const cause of causes.slice(0, 400)) {
-			const all = [...taken, cause], tried = [];
-			all.forEach((one, n) => (tried[n] = Math.max(n ? tried[n - 1] + width + 8 : left, x(one.time) - width / 3)));
+			const all = [...taken, cause],
+				tried = [];
+			all.forEach(
+				(one, n) => (tried[n] = Math.max(n ? tried[n - 1] + width + 8 : left, x(one.time) - width / 3)),
+			);
 			for (let n = all.length - 1, edge = right; n >= 0; n--) {
 				tried[n] = Math.min(tried[n], edge - width);
 				edge = tried[n] - 8;
@@ -429,8 +471,11 @@ function messages(canvas) {
 			taken = all;
 		}
 		taken.forEach((cause, n) => {
-			const lane = laneOf(cause.qp), at = Math.max(x(cause.time), left), box = { left: starts[n], top: 22, width, height: CALLOUT_HEIGHT, cause };
-			const foot = Math.max(box.left + 8, Math.min(box.left + width - 8, at)), y = lane < 0 ? box.top + box.height + 14 : laneY(lane);
+			const lane = laneOf(cause.qp),
+				at = Math.max(x(cause.time), left),
+				box = { left: starts[n], top: 22, width, height: CALLOUT_HEIGHT, cause };
+			const foot = Math.max(box.left + 8, Math.min(box.left + width - 8, at)),
+				y = lane < 0 ? box.top + box.height + 14 : laneY(lane);
 			boxes.push(box);
 			c.strokeStyle = ink.bad;
 			c.lineWidth = 1;
@@ -439,8 +484,7 @@ function messages(canvas) {
 			c.lineTo(at, box.top + box.height + 10);
 			c.lineTo(at, y);
 			c.stroke();
-			if (lane < 0)
-				cross(c, at, y, 5);
+			if (lane < 0) cross(c, at, y, 5);
 			c.lineWidth = 1;
 			c.fillStyle = ink["bad-ground"];
 			c.beginPath();
@@ -452,7 +496,9 @@ function messages(canvas) {
 			c.fillText(shorten(c, causeTitle(cause), width - 14), box.left + 7, box.top + 11);
 			c.font = `11px ${ink.font}`;
 			c.fillStyle = ink.ink;
-			wrap(c, told(cause.what) || told(cause.short), width - 14, 3).forEach((text, row) => c.fillText(shorten(c, text, width - 14), box.left + 7, box.top + 26 + row * 14));
+			wrap(c, told(cause.what) || told(cause.short), width - 14, 3).forEach((text, row) =>
+				c.fillText(shorten(c, text, width - 14), box.left + 7, box.top + 26 + row * 14),
+			);
 		});
 		if (causes.length > taken.length) {
 			const text = say("more", { n: String(causes.length - taken.length) });
@@ -468,14 +514,14 @@ function messages(canvas) {
 	function hit(px, py, click) {
 		const box = boxes.find((b) => px >= b.left && px <= b.left + b.width && py >= b.top && py <= b.top + b.height);
 		if (box) {
-			if (click)
-				showCause(box.cause);
+			if (click) showCause(box.cause);
 			return `${causeTitle(box.cause)}\n${told(box.cause.what) || told(box.cause.short)}`;
 		}
-		if (!lanes.list.length || px < gutter())
-			return "";
-		const x = scaleOf(p), s = M.sends;
-		let best = -1, least = 14;
+		if (!lanes.list.length || px < gutter()) return "";
+		const x = scaleOf(p),
+			s = M.sends;
+		let best = -1,
+			least = 14;
 		const near = (d, i) => {
 			if (d < least) {
 				least = d;
@@ -483,10 +529,13 @@ function messages(canvas) {
 			}
 		};
 		const look = (i) => {
-			const from = laneOf(s.qp[i]), to = laneOf(s.dest[i]);
-			if (from < 0)
-				return;
-			const y = laneY(from), end = to < 0 || to === from ? y + 30 : laneY(to), xs = x(leaves(i)), xe = Number.isFinite(s.placed[i]) ? x(s.placed[i]) : Number.isFinite(s.cqe[i]) ? x(s.cqe[i]) : xs;
+			const from = laneOf(s.qp[i]),
+				to = laneOf(s.dest[i]);
+			if (from < 0) return;
+			const y = laneY(from),
+				end = to < 0 || to === from ? y + 30 : laneY(to),
+				xs = x(leaves(i)),
+				xe = Number.isFinite(s.placed[i]) ? x(s.placed[i]) : Number.isFinite(s.cqe[i]) ? x(s.cqe[i]) : xs;
 			if (isBack(opcodeAt(s, i))) {
 				near(apart(px, py, xs, y, (xs + xe) / 2, end), i);
 				near(apart(px, py, (xs + xe) / 2, end, xe, y), i);
@@ -495,18 +544,14 @@ function messages(canvas) {
 			}
 			near(apart(px, py, x(s.time[i]), barY(i), x(s.last[i]), barY(i)), i);
 			for (const stage of ["posted", "cqe", "polled"])
-				if (Number.isFinite(s[stage][i]))
-					near(Math.hypot(px - x(s[stage][i]), py - y) * 0.9, i);
+				if (Number.isFinite(s[stage][i])) near(Math.hypot(px - x(s[stage][i]), py - y) * 0.9, i);
 		};
 		if (p.number <= ARROWS) {
 			shown.forEach(look);
 		} else {
 			const [first, behind] = touching(s, timeAt(p, px - 16), timeAt(p, px + 16));
-			if (!click && behind - first > 4000)
-				return "";
-			for (let i = first; i < behind; i++)
-				if (chosen.passes[i])
-					look(i);
+			if (!click && behind - first > 4000) return "";
+			for (let i = first; i < behind; i++) if (chosen.passes[i]) look(i);
 		}
 		if (click) {
 			follow(best < 0 ? -1 : itemOf(s, best));
@@ -520,7 +565,9 @@ function messages(canvas) {
 const causeTitle = (cause) => [cause.outcome, cause.name].filter(Boolean).join(" · ");
 
 function itemTip(item) {
-	const table = tableOf(item), i = rowOf(item), qp = qpAt(table.qp[i]);
+	const table = tableOf(item),
+		i = rowOf(item),
+		qp = qpAt(table.qp[i]);
 	return `${itemTitle(item)}, ${say("life.size", { n: count(table.length[i]) })}\n${qp ? say("life.of", { qp: qpName(qp.id), process: processName(qp.process) }) : ""}\n${outcomeAt(table, i)}, ${lasting(tookAt(table, i))}`;
 }
 
@@ -535,7 +582,8 @@ function line(c, x1, y1, x2, y2) {
 
 function arrow(c, x1, y1, x2, y2) {
 	line(c, x1, y1, x2, y2);
-	const angle = Math.atan2(y2 - y1, x2 - x1), size = 5 + c.lineWidth;
+	const angle = Math.atan2(y2 - y1, x2 - x1),
+		size = 5 + c.lineWidth;
 	c.beginPath();
 	c.moveTo(x2, y2);
 	c.lineTo(x2 - size * Math.cos(angle - 0.38), y2 - size * Math.sin(angle - 0.38));
@@ -602,7 +650,8 @@ function written(c, text, x, y, colour) {
 
 /* Lines of a text; the last is cut. Chinese may break anywhere. */
 function wrap(c, text, width, most) {
-	const words = text.match(/[\u2e80-\uffef]|[^\s\u2e80-\uffef]+\s*|\s+/g) || [], out = [""];
+	const words = text.match(/[\u2e80-\uffef]|[^\s\u2e80-\uffef]+\s*|\s+/g) || [],
+		out = [""];
 	for (let n = 0; n < words.length; n++) {
 		const longer = out[out.length - 1] + words[n];
 		if (c.measureText(longer.trimEnd()).width <= width || !out[out.length - 1]) {
@@ -618,6 +667,9 @@ function wrap(c, text, width, most) {
 }
 
 function apart(px, py, x1, y1, x2, y2) {
-	const dx = x2 - x1, dy = y2 - y1, length = dx * dx + dy * dy, share = length ? Math.max(0, Math.min(1, ((px - x1) * dx + (py - y1) * dy) / length)) : 0;
+	const dx = x2 - x1,
+		dy = y2 - y1,
+		length = dx * dx + dy * dy,
+		share = length ? Math.max(0, Math.min(1, ((px - x1) * dx + (py - y1) * dy) / length)) : 0;
 	return Math.hypot(px - x1 - share * dx, py - y1 - share * dy);
 }

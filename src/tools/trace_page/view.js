@@ -1,6 +1,6 @@
 /*
- * The span of time that all pictures show, and how it is moved: by wheel, fingers, drag, keys and buttons. A picture registers itself with
- * picture(); what changes calls redraw(), and all are drawn once in the next frame.
+ * The span of time that all pictures show, and how it is moved: by wheel, fingers, drag, keys and buttons. A picture registers itself
+ * with picture(); what changes calls redraw(), and all are drawn once in the next frame.
  */
 const view = { from: 0, to: 1 };
 const LEAST_SPAN = 20;
@@ -16,16 +16,27 @@ let asked = false;
 function mix() {
 	const style = getComputedStyle(document.documentElement);
 	ink = {};
-	for (const name of ("ground card ink dim line faint accent bad bad-ground warn good op-send op-imm op-inv op-write op-writeimm op-read op-atomic op-recv op-other " +
-		"p0 p1 p2 p3 p4 sq rq cq srq").split(" "))
+	for (const name of (
+		"ground card ink dim line faint accent bad bad-ground warn good op-send op-imm op-inv op-write op-writeimm op-read op-atomic op-recv op-other " +
+		"p0 p1 p2 p3 p4 sq rq cq srq"
+	).split(" "))
 		ink[name] = style.getPropertyValue("--" + name).trim();
 	ink.font = getComputedStyle(document.body).fontFamily;
 }
 
-const OPCODE_INK = new Map(Object.entries({
-	SEND: "op-send", SEND_WITH_IMM: "op-imm", SEND_WITH_INV: "op-inv", RDMA_WRITE: "op-write", RDMA_WRITE_WITH_IMM: "op-writeimm", RDMA_READ: "op-read",
-	ATOMIC_CMP_AND_SWP: "op-atomic", ATOMIC_FETCH_AND_ADD: "op-atomic", RECV: "op-recv",
-}));
+const OPCODE_INK = new Map(
+	Object.entries({
+		SEND: "op-send",
+		SEND_WITH_IMM: "op-imm",
+		SEND_WITH_INV: "op-inv",
+		RDMA_WRITE: "op-write",
+		RDMA_WRITE_WITH_IMM: "op-writeimm",
+		RDMA_READ: "op-read",
+		ATOMIC_CMP_AND_SWP: "op-atomic",
+		ATOMIC_FETCH_AND_ADD: "op-atomic",
+		RECV: "op-recv",
+	}),
+);
 const opcodeVariable = (opcode) => OPCODE_INK.get(opcode) || "op-other";
 const opcodeInk = (opcode) => ink[opcodeVariable(opcode)];
 
@@ -36,21 +47,21 @@ function picture(canvas, draw, hit) {
 }
 
 function redraw() {
-	if (asked)
-		return;
+	if (asked) return;
 	asked = true;
 	requestAnimationFrame(() => {
 		asked = false;
-		for (const p of pictures)
-			p.draw(p);
+		for (const p of pictures) p.draw(p);
 		drawn();
 	});
 }
 
 /* Makes a picture of so many pixels, whatever the screen's own are, and clears it. */
 function sheet(p, height) {
-	const scale = Math.min(window.devicePixelRatio || 1, 2), width = Math.max(p.canvas.parentElement.clientWidth - inset(p.canvas.parentElement), 120);
-	const w = Math.round(width * scale), h = Math.round(height * scale);
+	const scale = Math.min(window.devicePixelRatio || 1, 2),
+		width = Math.max(p.canvas.parentElement.clientWidth - inset(p.canvas.parentElement), 120);
+	const w = Math.round(width * scale),
+		h = Math.round(height * scale);
 	if (p.canvas.width !== w || p.canvas.height !== h) {
 		p.canvas.width = w;
 		p.canvas.height = h;
@@ -78,7 +89,9 @@ function inset(element) {
 
 /* From a moment to a place in a picture. */
 function scaleOf(p) {
-	const left = gutter(), by = (p.width - left - RIGHT) / (view.to - view.from), from = view.from;
+	const left = gutter(),
+		by = (p.width - left - RIGHT) / (view.to - view.from),
+		from = view.from;
 	return (time) => left + (time - from) * by;
 }
 
@@ -95,7 +108,8 @@ function look(from, to) {
 }
 
 function zoomBy(factor, at = (view.from + view.to) / 2) {
-	const span = Math.max((view.to - view.from) * factor, LEAST_SPAN), share = (at - view.from) / (view.to - view.from);
+	const span = Math.max((view.to - view.from) * factor, LEAST_SPAN),
+		share = (at - view.from) / (view.to - view.from);
 	look(at - span * share, at + span * (1 - share));
 }
 
@@ -103,20 +117,26 @@ const moveBy = (share) => look(view.from + (view.to - view.from) * share, view.t
 
 /* So that a span is seen well, without leaving what is seen already. */
 function bring(from, to) {
-	const span = view.to - view.from, margin = span * 0.05;
-	if (from >= view.from + margin && to <= view.to - margin && to - from > span / 400)
-		return;
-	const wanted = to - from > span || to - from < span / 400 ? (to - from) * 6 + 100 : span, middle = (from + to) / 2;
+	const span = view.to - view.from,
+		margin = span * 0.05;
+	if (from >= view.from + margin && to <= view.to - margin && to - from > span / 400) return;
+	const wanted = to - from > span || to - from < span / 400 ? (to - from) * 6 + 100 : span,
+		middle = (from + to) / 2;
 	look(middle - wanted / 2, middle + wanted / 2);
 }
 
 /* Round moments to label, about so many pixels apart. Deep in a long trace they are counted from a base, which is named apart. */
 function ticks(p) {
-	const span = view.to - view.from, raw = (span * 96) / Math.max(p.width - gutter() - RIGHT, 60), power = 10 ** Math.floor(Math.log10(raw));
-	const step = Math.max(1, [1, 2, 5, 10].find((n) => n * power >= raw) * power), first = Math.ceil(view.from / step) * step;
-	const large = 10 ** Math.ceil(Math.log10(span) + 0.3), base = Math.max(Math.abs(view.from), Math.abs(view.to)) > span * 30 ? Math.floor(view.from / large) * large : 0;
+	const span = view.to - view.from,
+		raw = (span * 96) / Math.max(p.width - gutter() - RIGHT, 60),
+		power = 10 ** Math.floor(Math.log10(raw));
+	const step = Math.max(1, [1, 2, 5, 10].find((n) => n * power >= raw) * power),
+		first = Math.ceil(view.from / step) * step;
+	const large = 10 ** Math.ceil(Math.log10(span) + 0.3),
+		base = Math.max(Math.abs(view.from), Math.abs(view.to)) > span * 30 ? Math.floor(view.from / large) * large : 0;
 	const [size, unit] = unitOf(Math.max(Math.abs(view.from - base), Math.abs(view.to - base)) || 1);
-	const digits = Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9)), out = [];
+	const digits = Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9)),
+		out = [];
 	for (let time = first; time <= view.to; time += step)
 		out.push({ time, label: (base ? "+" : "") + ((time - base) / size).toFixed(digits) + " " + unit });
 	return { list: out, base };
@@ -124,7 +144,8 @@ function ticks(p) {
 
 /* The axis at the top of a picture, and its lines down to the bottom. */
 function axis(p, c, bottom) {
-	const x = scaleOf(p), { list, base } = ticks(p);
+	const x = scaleOf(p),
+		{ list, base } = ticks(p);
 	c.strokeStyle = ink.line;
 	c.fillStyle = ink.dim;
 	c.lineWidth = 1;
@@ -132,20 +153,18 @@ function axis(p, c, bottom) {
 	c.textAlign = "center";
 	c.beginPath();
 	for (const tick of list) {
-		const at = Math.round(x(tick.time)) + 0.5, half = c.measureText(tick.label).width / 2;
-		if (at < gutter())
-			continue;
+		const at = Math.round(x(tick.time)) + 0.5,
+			half = c.measureText(tick.label).width / 2;
+		if (at < gutter()) continue;
 		c.moveTo(at, 18);
 		c.lineTo(at, bottom);
-		if (at - half > gutter() + (base && narrow() ? 96 : 0) && at + half < p.width)
-			c.fillText(tick.label, at, 9);
+		if (at - half > gutter() + (base && narrow() ? 96 : 0) && at + half < p.width) c.fillText(tick.label, at, 9);
 	}
 	c.globalAlpha = 0.7;
 	c.stroke();
 	c.globalAlpha = 1;
 	c.textAlign = "left";
-	if (base)
-		c.fillText(moment(base), 4, 9);
+	if (base) c.fillText(moment(base), 4, 9);
 	c.font = `12px ${ink.font}`;
 }
 
@@ -166,16 +185,14 @@ class Places {
 	}
 	take(left, top, width, height) {
 		for (const [l, t, w, h] of this.taken)
-			if (left < l + w && l < left + width && top < t + h && t < top + height)
-				return false;
+			if (left < l + w && l < left + width && top < t + h && t < top + height) return false;
 		this.taken.push([left, top, width, height]);
 		return true;
 	}
 }
 
 function shorten(c, text, width) {
-	if (c.measureText(text).width <= width)
-		return text;
+	if (c.measureText(text).width <= width) return text;
 	let n = lowest(text.length, (i) => c.measureText(text.slice(0, i + 1) + "…").width > width);
 	return text.slice(0, n) + "…";
 }
@@ -186,26 +203,37 @@ function shorten(c, text, width) {
 let wheelIsOurs = false;
 
 function handle(p) {
-	const canvas = p.canvas, cursors = document.querySelectorAll(".cursor"), touches = new Map();
-	let start = null, pinch = null, moved = false;
+	const canvas = p.canvas,
+		cursors = document.querySelectorAll(".cursor"),
+		touches = new Map();
+	let start = null,
+		pinch = null,
+		moved = false;
 	const at = (event) => {
 		const box = canvas.getBoundingClientRect();
 		return [event.clientX - box.left, event.clientY - box.top];
 	};
-	canvas.addEventListener("wheel", (event) => {
-		const sideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
-		if (!event.ctrlKey && !event.metaKey && !sideways && !wheelIsOurs)
-			return;
-		event.preventDefault();
-		const by = (event.deltaMode === 1 ? 16 : 1) * (sideways ? event.deltaX || event.deltaY : event.deltaY);
-		if (sideways)
-			moveBy(by / 800);
-		else
-			zoomBy(Math.exp(Math.max(-300, Math.min(300, by)) * (event.ctrlKey && Math.abs(by) < 50 ? 0.012 : 0.0022)), timeAt(p, at(event)[0]));
-	}, { passive: false });
+	canvas.addEventListener(
+		"wheel",
+		(event) => {
+			const sideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
+			if (!event.ctrlKey && !event.metaKey && !sideways && !wheelIsOurs) return;
+			event.preventDefault();
+			const by = (event.deltaMode === 1 ? 16 : 1) * (sideways ? event.deltaX || event.deltaY : event.deltaY);
+			if (sideways) moveBy(by / 800);
+			else
+				zoomBy(
+					Math.exp(
+						Math.max(-300, Math.min(300, by)) *
+							(event.ctrlKey && Math.abs(by) < 50 ? 0.012 : 0.0022),
+					),
+					timeAt(p, at(event)[0]),
+				);
+		},
+		{ passive: false },
+	);
 	canvas.addEventListener("pointerdown", (event) => {
-		if (event.button)
-			return;
+		if (event.button) return;
 		touches.set(event.pointerId, at(event));
 		moved = touches.size > 1;
 		start = { at: at(event), from: view.from, to: view.to, span: event.shiftKey };
@@ -224,18 +252,17 @@ function handle(p) {
 		touches.set(event.pointerId, [x, y]);
 		const points = [...touches.values()];
 		if (points.length === 2) {
-			const middle = (points[0][0] + points[1][0]) / 2, apart = Math.max(Math.abs(points[0][0] - points[1][0]), 20);
-			if (!pinch)
-				pinch = { time: timeAt(p, middle), apart, span: view.to - view.from };
-			const span = (pinch.span * pinch.apart) / apart, share = (middle - gutter()) / (p.width - gutter() - RIGHT);
+			const middle = (points[0][0] + points[1][0]) / 2,
+				apart = Math.max(Math.abs(points[0][0] - points[1][0]), 20);
+			if (!pinch) pinch = { time: timeAt(p, middle), apart, span: view.to - view.from };
+			const span = (pinch.span * pinch.apart) / apart,
+				share = (middle - gutter()) / (p.width - gutter() - RIGHT);
 			look(pinch.time - span * share, pinch.time + span * (1 - share));
 			moved = true;
 			return;
 		}
-		if (!moved && Math.hypot(x - start.at[0], y - start.at[1]) < 5)
-			return;
-		if (!moved && event.pointerType !== "mouse")
-			canvas.setPointerCapture(event.pointerId);
+		if (!moved && Math.hypot(x - start.at[0], y - start.at[1]) < 5) return;
+		if (!moved && event.pointerType !== "mouse") canvas.setPointerCapture(event.pointerId);
 		moved = true;
 		tip();
 		if (start.span) {
@@ -248,8 +275,7 @@ function handle(p) {
 		look(start.from + by, start.to + by);
 	});
 	const release = (event) => {
-		if (!touches.delete(event.pointerId))
-			return;
+		if (!touches.delete(event.pointerId)) return;
 		canvas.classList.remove("dragging");
 		pinch = null;
 		if (chosenSpan) {
@@ -260,23 +286,20 @@ function handle(p) {
 			p.hit(...at(event), true);
 		}
 		/* The finger that stays goes on from here. */
-		for (const point of touches.values())
-			start = { at: point, from: view.from, to: view.to, span: false };
+		for (const point of touches.values()) start = { at: point, from: view.from, to: view.to, span: false };
 		moved = touches.size > 0;
 	};
 	canvas.addEventListener("pointerup", release);
 	canvas.addEventListener("pointercancel", release);
 	canvas.addEventListener("pointerleave", () => {
 		tip();
-		for (const cursor of cursors)
-			cursor.style.display = "none";
+		for (const cursor of cursors) cursor.style.display = "none";
 	});
 	canvas.addEventListener("blur", () => (wheelIsOurs = false));
 	canvas.addEventListener("keydown", keys);
 
 	function hover(picture, x, y, event) {
-		if (event.pointerType !== "mouse")
-			return;
+		if (event.pointerType !== "mouse") return;
 		for (const cursor of cursors) {
 			cursor.style.display = x >= gutter() && picture.timed ? "block" : "none";
 			cursor.style.transform = `translateX(${x}px)`;
@@ -289,9 +312,9 @@ let chosenSpan = null;
 
 /* A span under selection, in any picture. */
 function drawSpan(p, c) {
-	if (!chosenSpan)
-		return;
-	const x = scaleOf(p), left = x(chosenSpan[0]);
+	if (!chosenSpan) return;
+	const x = scaleOf(p),
+		left = x(chosenSpan[0]);
 	c.fillStyle = ink.accent;
 	c.globalAlpha = 0.18;
 	c.fillRect(left, 0, x(chosenSpan[1]) - left, p.height);
@@ -299,14 +322,23 @@ function drawSpan(p, c) {
 }
 
 function keys(event) {
-	if (event.ctrlKey || event.metaKey || event.altKey)
-		return;
+	if (event.ctrlKey || event.metaKey || event.altKey) return;
 	const actions = {
-		ArrowLeft: () => moveBy(-0.15), ArrowRight: () => moveBy(0.15), "+": () => zoomBy(0.6), "=": () => zoomBy(0.6), "-": () => zoomBy(1 / 0.6), "_": () => zoomBy(1 / 0.6),
-		0: lookAtAll, Home: lookAtAll, n: () => followNext(1), p: () => followNext(-1), N: () => followNext(1), P: () => followNext(-1), Escape: () => follow(-1),
+		ArrowLeft: () => moveBy(-0.15),
+		ArrowRight: () => moveBy(0.15),
+		"+": () => zoomBy(0.6),
+		"=": () => zoomBy(0.6),
+		"-": () => zoomBy(1 / 0.6),
+		_: () => zoomBy(1 / 0.6),
+		0: lookAtAll,
+		Home: lookAtAll,
+		n: () => followNext(1),
+		p: () => followNext(-1),
+		N: () => followNext(1),
+		P: () => followNext(-1),
+		Escape: () => follow(-1),
 	};
-	if (!Object.hasOwn(actions, event.key))
-		return;
+	if (!Object.hasOwn(actions, event.key)) return;
 	event.preventDefault();
 	actions[event.key]();
 	announceLater();
@@ -318,10 +350,10 @@ const lookAtAll = () => look(0, M.duration);
 function tip(text, event) {
 	const element = document.getElementById("tip");
 	element.hidden = !text;
-	if (!text)
-		return;
+	if (!text) return;
 	element.textContent = text;
-	const box = element.getBoundingClientRect(), width = document.documentElement.clientWidth;
+	const box = element.getBoundingClientRect(),
+		width = document.documentElement.clientWidth;
 	const left = event.clientX + 16 + box.width > width ? event.clientX - box.width - 12 : event.clientX + 16;
 	element.style.transform = `translate(${Math.max(4, left)}px, ${Math.max(4, Math.min(event.clientY + 14, window.innerHeight - box.height - 4))}px)`;
 }
@@ -330,27 +362,33 @@ function tip(text, event) {
 
 function overview(canvas) {
 	const p = picture(canvas, draw);
-	let density = null, made = 0;
+	let density = null,
+		made = 0;
 	const x = (time) => (time / M.duration) * p.width;
 
 	/* How many requests are in each pixel; made anew for another width or filter. */
 	function count() {
-		const width = Math.ceil(p.width), out = { level: new Float32Array(width + 1), bad: new Uint8Array(width + 1), passes: chosen.passes, most: 1 };
+		const width = Math.ceil(p.width),
+			out = {
+				level: new Float32Array(width + 1),
+				bad: new Uint8Array(width + 1),
+				passes: chosen.passes,
+				most: 1,
+			};
 		for (let i = 0; i < M.sends.count; i++) {
-			if (!chosen.passes[i])
-				continue;
+			if (!chosen.passes[i]) continue;
 			const at = Math.min(width, Math.max(0, Math.floor(x(M.sends.time[i]))));
 			out.level[at]++;
 			out.bad[at] |= M.sends.bad[i];
 			out.most = Math.max(out.most, out.level[at]);
 		}
-		for (const cause of M.causes)
-			out.bad[Math.min(width, Math.max(0, Math.floor(x(cause.time))))] = 1;
+		for (const cause of M.causes) out.bad[Math.min(width, Math.max(0, Math.floor(x(cause.time))))] = 1;
 		return out;
 	}
 
 	function draw() {
-		const c = sheet(p, 44), bottom = 40;
+		const c = sheet(p, 44),
+			bottom = 40;
 		if (!density || density.passes !== chosen.passes || made !== p.width) {
 			density = count();
 			made = p.width;
@@ -369,7 +407,8 @@ function overview(canvas) {
 				c.fillRect(i, 8, 1, bottom - 8);
 			}
 		}
-		const left = Math.max(0, x(view.from)), right = Math.min(p.width, x(view.to));
+		const left = Math.max(0, x(view.from)),
+			right = Math.min(p.width, x(view.to));
 		c.fillStyle = ink.ground;
 		c.globalAlpha = 0.72;
 		c.fillRect(0, 0, left, 44);
@@ -387,18 +426,17 @@ function overview(canvas) {
 	let grip = null;
 	canvas.addEventListener("pointerdown", (event) => {
 		canvas.setPointerCapture(event.pointerId);
-		const time = ((event.clientX - canvas.getBoundingClientRect().left) / p.width) * M.duration, span = view.to - view.from;
-		if (time < view.from || time > view.to)
-			look(time - span / 2, time + span / 2);
+		const time = ((event.clientX - canvas.getBoundingClientRect().left) / p.width) * M.duration,
+			span = view.to - view.from;
+		if (time < view.from || time > view.to) look(time - span / 2, time + span / 2);
 		grip = time - view.from;
 	});
 	canvas.addEventListener("pointermove", (event) => {
-		if (grip === null)
-			return;
-		const time = ((event.clientX - canvas.getBoundingClientRect().left) / p.width) * M.duration - grip, span = view.to - view.from;
+		if (grip === null) return;
+		const time = ((event.clientX - canvas.getBoundingClientRect().left) / p.width) * M.duration - grip,
+			span = view.to - view.from;
 		look(time, time + span);
 	});
-	for (const name of ["pointerup", "pointercancel"])
-		canvas.addEventListener(name, () => (grip = null));
+	for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => (grip = null));
 	return p;
 }

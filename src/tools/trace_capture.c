@@ -268,6 +268,20 @@ static void carry_all(struct trace_capture *capture, const struct carried *way, 
 	}
 }
 
+static void ask_to_read(struct trace_capture *capture, const struct carried *way, uint64_t time, const struct trace_message *about)
+{
+	struct roce_packet request = {
+		.opcode = ROCE_OPCODE(ROCE_RC, ROCE_READ_REQUEST),
+		.psn = way->send->psn,
+		.ack_req = true,
+		.va = way->send->addr,
+		.rkey = about->rkey,
+		.dma_length = way->send->length,
+	};
+
+	carry(capture, way, false, time, &request, NULL, 0, "");
+}
+
 static void carry_atomic(struct trace_capture *capture, const struct carried *way, uint64_t time, const struct trace_message *about,
 			 const uint8_t *payload, uint32_t kept)
 {
@@ -321,20 +335,10 @@ static void message(struct trace_capture *capture, const struct trace_item *item
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		carry_atomic(capture, &way, item->time, &about, payload, kept);
 		return;
-	case IBV_WR_RDMA_READ: {
-		struct roce_packet request = {
-			.opcode = ROCE_OPCODE(ROCE_RC, ROCE_READ_REQUEST),
-			.psn = way.send->psn,
-			.ack_req = true,
-			.va = way.send->addr,
-			.rkey = about.rkey,
-			.dma_length = way.send->length,
-		};
-
-		carry(capture, &way, false, item->time, &request, NULL, 0, "");
+	case IBV_WR_RDMA_READ:
+		ask_to_read(capture, &way, item->time, &about);
 		carry_all(capture, &way, item->time, &about, payload, kept);
 		return;
-	}
 	default:
 		carry_all(capture, &way, item->time, &about, payload, kept);
 	}
@@ -364,21 +368,42 @@ static void placed(struct trace_capture *capture, const struct trace_item *item)
 		answer(capture, &way, item->time, ROCE_SYNDROME(ROCE_ACK, ROCE_CREDITS_INVALID));
 }
 
+/* A request that the other end refused was not told as a message: what is known of it is sent, and the answer with the reason. */
 static void refused(struct trace_capture *capture, const struct trace_item *item)
 {
-	static const uint8_t syndromes[] = {
+	static const uint8_t none[16], syndromes[] = {
 		[IBV_WC_REM_INV_REQ_ERR] = ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_INVALID_REQUEST),
 		[IBV_WC_REM_ACCESS_ERR] = ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_ACCESS),
 		[IBV_WC_REM_OP_ERR] = ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_OPERATION),
 		[IBV_WC_RNR_RETRY_EXC_ERR] = ROCE_SYNDROME(ROCE_RNR_NAK, 0),
 	};
+	const struct trace_model *model = capture->model;
 	const struct trace_event *event = item->event;
+	const uint32_t qp = trace_model_qp(model, model->processes.at[item->process].host, event->qpn);
+	const uint32_t send = trace_model_send(model, qp, event->index);
+	const struct trace_cause *cause;
+	struct trace_message about = { 0 };
+	struct trace_send asked;
 	struct carried way;
 
-	if (event->flags & TRACE_CQE_RECV || event->opcode >= sizeof(syndromes) || !syndromes[event->opcode])
+	if (event->flags & TRACE_CQE_RECV || event->opcode >= sizeof(syndromes) || !syndromes[event->opcode] || send == TRACE_NONE)
 		return;
-	if (carried_before(capture, item->process, event->qpn, event->index, &way))
-		answer(capture, &way, item->time, syndromes[event->opcode]);
+	asked = model->sends.at[send];
+	if (!model->qps.at[qp].known || model->qps.at[qp].attr.wire || asked.psn != TRACE_NONE || asked.length == TRACE_NONE ||
+	    !find_way(capture, send, none, model->qps.at[qp].attr.dest_qpn, &way) || way.unreliable)
+		return;
+	cause = asked.cause < model->causes.count && model->causes.at[asked.cause].told ? &model->causes.at[asked.cause] : NULL;
+	asked.psn = model->qps.at[qp].next_psn;
+	asked.addr = cause ? cause->record.addr : 0;
+	about.rkey = cause ? cause->record.key : 0;
+	way.send = &asked;
+	if (asked.opcode == IBV_WR_RDMA_READ)
+		ask_to_read(capture, &way, item->time, &about);
+	else if (is_answered_by_ack(&way))
+		carry_all(capture, &way, item->time, &about, none, 0);
+	else
+		return;
+	answer(capture, &way, item->time, syndromes[event->opcode]);
 }
 
 /* ---- All ---- */

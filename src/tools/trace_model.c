@@ -352,6 +352,7 @@ static void tell_qp(struct trace_model *model, const struct trace_item *item)
 	if (item->bytes >= sizeof(qp->attr)) {
 		memcpy(&qp->attr, item->more, sizeof(qp->attr));
 		qp->known = true;
+		qp->next_psn = event->opcode <= IBV_QPS_RTS ? qp->attr.sq_psn : qp->next_psn;
 	}
 	if (!qp->state_count && event->opcode == IBV_QPS_RESET)
 		qp->created = item->time;
@@ -500,6 +501,7 @@ static void message(struct trace_model *model, const struct trace_item *item)
 	send->length = event->length;
 	send->psn = event->index & ROCE_PSN_MASK;
 	send->packets = packets_of(qp, event->length);
+	qp->next_psn = (send->psn + send->packets) & ROCE_PSN_MASK;
 	send->addr = event->arg;
 	send->dest = trace_model_qp(model, qp->host, about.dest_qpn);
 }

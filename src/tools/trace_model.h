@@ -108,6 +108,7 @@ struct trace_queue_pair {
 	uint32_t *sends, *receives, *psns;
 	bool began;	   /* head and tail hold */
 	uint32_t head, tail; /* of the send queue: the next to be posted, and the first that may not be done */
+	uint32_t next_psn;   /* of its next message through shared memory */
 	bool sending;	     /* next_sent holds */
 	uint32_t next_sent;  /* on the wire: the request that the next new packet begins */
 	uint32_t read_left;  /* bytes of it that are still to be asked for */

@@ -211,8 +211,8 @@ static bool find_cause(void *arg, uint32_t process, uint64_t position, struct ca
 	return false;
 }
 
-int trace_collect_tell(struct trace_collect *collect, struct trace_model *model, void (*also)(void *arg, const struct trace_item *item),
-		       void *arg)
+int trace_collect_tell(struct trace_collect *collect, struct trace_model *model,
+		       void (*also)(void *arg, const struct trace_item *item), void *arg)
 {
 	struct telling telling = { model, also, arg };
 	int err;

@@ -13,7 +13,7 @@
 /* A process that is, or was, traced; its id is its place. */
 struct trace_source {
 	struct trace_reader reader;
-	bool closed;	/* of the reader only counts are right */
+	bool closed;	  /* of the reader only counts are right */
 	uint64_t network; /* a number of its network namespace */
 	uint64_t instance;
 	uint32_t host, pid;
@@ -53,8 +53,8 @@ int trace_collect_empty(void *collect);
 void trace_collect_stop(struct trace_collect *collect);
 
 /* Tells all to the model, and behind it to `also`, which may be NULL. 0, or errno. */
-int trace_collect_tell(struct trace_collect *collect, struct trace_model *model, void (*also)(void *arg, const struct trace_item *item),
-		       void *arg);
+int trace_collect_tell(struct trace_collect *collect, struct trace_model *model,
+		       void (*also)(void *arg, const struct trace_item *item), void *arg);
 
 void trace_collect_end(struct trace_collect *collect);
 

@@ -142,8 +142,8 @@ static void arrow(const struct drawing *d, const struct trace_send *send)
 	char label[96], size[24], took[24] = "";
 	unsigned length, dashes;
 
-	snprintf(label, sizeof(label), " %s wr_id %" PRIu64 " %s%s%s ", opcode ? opcode : "?", send->wr_id, bytes(send->length, size, sizeof(size)),
-		 send->retries ? _(", again") : "", bad ? " !" : "");
+	snprintf(label, sizeof(label), " %s wr_id %" PRIu64 " %s%s%s ", opcode ? opcode : "?", send->wr_id,
+		 bytes(send->length, size, sizeof(size)), send->retries ? _(", again") : "", bad ? " !" : "");
 	length = (unsigned)strnlen(label, width - 4);
 	dashes = width - length - 1;
 	if (end != TRACE_NEVER)
@@ -203,8 +203,8 @@ static void draw_phase(void *arg, const struct trace_phase *phase)
 		return;
 	fprintf(d->out, _("%-20s posted to %s: %llu times, half in %s, 99 %% in %s, all in %s\n"), trace_opcode_name(phase->opcode),
 		phase->to == TRACE_POINT_PLACED ? _("placed") : _("polled"), (unsigned long long)phase->count,
-		duration(trace_phase_quantile(phase, 0.5), p50, sizeof(p50)), duration(trace_phase_quantile(phase, 0.99), p99, sizeof(p99)),
-		duration(phase->max, max, sizeof(max)));
+		duration(trace_phase_quantile(phase, 0.5), p50, sizeof(p50)),
+		duration(trace_phase_quantile(phase, 0.99), p99, sizeof(p99)), duration(phase->max, max, sizeof(max)));
 }
 
 static void draw_phases(struct drawing *d)
@@ -295,8 +295,8 @@ static void draw_failures(const struct drawing *d)
 		snprintf(words, sizeof(words), "%s", explain_short(cause->code));
 		if (cause->told)
 			explain_what(&cause->record, words, sizeof(words));
-		fprintf(d->out, "%*.3f %s (%u): %s\n", TIME_COLUMNS - 2, ((double)cause->time - (double)d->from) / 1e3, cause_name(cause->code) ? cause_name(cause->code) : "?",
-			cause->code, words);
+		fprintf(d->out, "%*.3f %s (%u): %s\n", TIME_COLUMNS - 2, ((double)cause->time - (double)d->from) / 1e3,
+			cause_name(cause->code) ? cause_name(cause->code) : "?", cause->code, words);
 	}
 	if (count > FAILURES)
 		fprintf(d->out, _("and %u more causes of failure\n"), count - FAILURES);

@@ -396,6 +396,28 @@ def hostile_texts_stay_texts(t):
         t.quiet()
 
 
+def many_processes_and_queues_are_borne(t):
+    trace = models.Trace("crowd", tuple("peer%d" % n for n in range(300)))
+    cqs = [trace.cq(process, 16) for process in range(300)]
+    time = 9000
+    for n in range(1, 300):
+        a, b = trace.qp(0, cqs[0]), trace.qp(n, cqs[n])
+        trace.connect(a, b)
+        time += 300
+        trace.send(time, b, receive=trace.receive(8000 + n, a))
+    t.open(trace.finish())
+    t.drawn("messages")
+    t.drawn("queues")
+    same(t.text("#moreQueues"), "Show all 500 queues")
+    t.press("#moreQueues")
+    t.drawn("queues")
+    t.press("#moreQueues")
+    t.fill("qp", "1")
+    same(t.passing(), 1)
+    same(t.js("document.getElementById('moreQueues').hidden"), True)
+    t.quiet()
+
+
 def nothing_is_said_to_be_nothing(t):
     t.open("empty")
     holds(t.text("#notices"), "No work request was posted")
@@ -424,6 +446,8 @@ def colours_can_be_told_from_their_ground(t):
             return [["ink", "card"], ["dim", "card"], ["dim", "faint"], ["dim", "ground"], ["accent", "card"], ["bad", "card"], ["bad", "bad-ground"], ["ink", "bad-ground"], ["dim", "bad-ground"], ["warn", "warn-ground"], ["good", "card"],
                 ...["send", "imm", "inv", "write", "writeimm", "read", "atomic", "recv", "other"].map(name => ["op-" + name, "card", 3])].map(([a, b, least]) => [a, b, ratio(a, b), least || 4.5]);
         })()""")
+        t.press("#theme")
+        same(t.browser.run("document.documentElement.dataset.theme"), "light" if dark else "dark")
         for a, b, ratio, least in ratios:
             assert ratio >= least, "%s on %s: %.2f" % (a, b, ratio)
 

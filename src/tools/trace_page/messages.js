@@ -86,7 +86,7 @@ function messages(canvas) {
 		boxes = [],
 		shown = [];
 
-	const gap = () => (lanes.list.length <= 2 ? 150 : lanes.list.length <= 5 ? 96 : 64);
+	const gap = () => (lanes.list.length <= 2 ? 150 : lanes.list.length <= 5 ? 96 : lanes.list.length <= 24 ? 64 : 32);
 	const outside = 44,
 		room = (pixels) => shown.length * pixels <= p.width - gutter();
 	const laneY = (lane) => top + outside + lane * gap();

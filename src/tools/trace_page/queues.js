@@ -1,6 +1,7 @@
 /* The filling of the queues: a row for each, in the order of processes and queue pairs. */
 const QUEUE_ROW = 56,
-	QUEUES_FIRST = 12;
+	QUEUES_FIRST = 12,
+	QUEUES_MOST = 500; /* what a picture can be tall */
 
 const queueRows = { list: [], all: false, more: 0 };
 
@@ -34,9 +35,10 @@ function chooseQueues() {
 					: q.id === fill.owner,
 		);
 	let list = M.fills.filter((fill) => fill.max > 0 && concerns(fill));
-	queueRows.more = list.length;
-	if (!queueRows.all && list.length > QUEUES_FIRST) {
-		const best = new Set([...list].sort((a, b) => b.points.length - a.points.length).slice(0, QUEUES_FIRST));
+	const most = queueRows.all ? QUEUES_MOST : QUEUES_FIRST;
+	queueRows.more = Math.min(list.length, QUEUES_MOST);
+	if (list.length > most) {
+		const best = new Set([...list].sort((a, b) => b.points.length - a.points.length).slice(0, most));
 		list = list.filter((fill) => best.has(fill));
 	}
 	const order = { sq: 0, rq: 1, srq: 2, cq: 3 };

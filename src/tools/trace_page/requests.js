@@ -66,6 +66,8 @@ function makeGrid() {
 	const element = (grid.element = document.getElementById("grid"));
 	element.addEventListener("scroll", () => requestAnimationFrame(fillGrid), { passive: true });
 	element.addEventListener("keydown", gridKeys);
+	element.addEventListener("focus", fillGrid);
+	element.addEventListener("blur", fillGrid);
 	element.addEventListener("click", (event) => {
 		const line = event.target.closest(".rows .line");
 		if (line) followRow(Number(line.dataset.place));

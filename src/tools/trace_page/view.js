@@ -58,7 +58,8 @@ function redraw() {
 
 /* Makes a picture of so many pixels, whatever the screen's own are, and clears it. */
 function sheet(p, height) {
-	const scale = Math.min(window.devicePixelRatio || 1, 2),
+	/* A browser bears some 32,000 pixels of height. */
+	const scale = height > 15000 ? 1 : Math.min(window.devicePixelRatio || 1, 2),
 		width = Math.max(p.canvas.parentElement.clientWidth - inset(p.canvas.parentElement), 120);
 	const w = Math.round(width * scale),
 		h = Math.round(height * scale);
@@ -227,7 +228,7 @@ function handle(p) {
 						Math.max(-300, Math.min(300, by)) *
 							(event.ctrlKey && Math.abs(by) < 50 ? 0.012 : 0.0022),
 					),
-					timeAt(p, at(event)[0]),
+					p.timed ? timeAt(p, at(event)[0]) : undefined,
 				);
 		},
 		{ passive: false },
@@ -236,7 +237,7 @@ function handle(p) {
 		if (event.button) return;
 		touches.set(event.pointerId, at(event));
 		moved = touches.size > 1;
-		start = { at: at(event), from: view.from, to: view.to, span: event.shiftKey };
+		start = { at: at(event), from: view.from, to: view.to, span: event.shiftKey && p.timed };
 		pinch = null;
 		if (event.pointerType === "mouse") {
 			wheelIsOurs = true;

@@ -33,12 +33,11 @@ struct trace_collect {
 	struct trace_event *slots;
 };
 
-/* Prepares: afterwards processes that have the variables of trace_collect_environment() are traced. The spool is in `directory`. 0, or
- * errno. */
+/* Prepares; the spool is in `directory`. 0, or errno. */
 int trace_collect_begin(struct trace_collect *collect, const char *directory, uint32_t snap);
 
-/* Sets the variables in our own environment, for programs that we start. False for want of memory. */
-bool trace_collect_environment(const struct trace_collect *collect);
+/* Traces processes that are told so by their environment: sets the variables in our own, for programs that we start. 0, or errno. */
+int trace_collect_listen(struct trace_collect *collect);
 
 /* A process that is traced by another way than by its environment. False for want of memory. */
 bool trace_collect_add(struct trace_collect *collect, const struct trace_reader *reader);

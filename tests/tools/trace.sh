@@ -45,7 +45,7 @@ seen() {
 pair='
 	port=$1
 	ibv_rc_pingpong -e -g 0 -n 20 -s 3000 -r 10 -p $port >server 2>&1 &
-	until grep -q "$(printf ":%04X " $port) .* 0A " /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
+	until grep -q "$(printf ":%04X" $port) .* 0A " /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done
 	ibv_rc_pingpong -e -g 0 -n 20 -s 3000 -r 10 -p $port 127.0.0.1 || exit
 	wait $!'
 

@@ -80,7 +80,7 @@ function causeCard(cause, leads) {
 	if (leads && qpAt(cause.qp)) head.append(make("span", { class: "dim" }, qpName(cause.qp)));
 	if (leads && cause.wr_id) head.append(make("span", { class: "dim" }, "wr_id " + cause.wr_id));
 	const card = make("div", { class: "cause" }, head, make("p", {}, told(cause.what) || told(cause.short)));
-	if (told(cause.todo)) card.append(make("p", { class: "dim" }, `${say("todo")} ${told(cause.todo)}`));
+	if (told(cause.todo)) card.append(make("p", { class: "dim" }, `${say("todo")}${told(cause.todo)}`));
 	if (leads) {
 		const button = make("button", { type: "button", class: "small" }, say("show"));
 		button.addEventListener("click", () => {
@@ -117,7 +117,7 @@ function advice() {
 	byId("advice").replaceChildren(
 		...M.advice.map((one) => {
 			const card = make("div", { class: "advice" }, make("p", {}, told(one.what)));
-			if (told(one.todo)) card.append(make("p", { class: "dim" }, `${say("todo")} ${told(one.todo)}`));
+			if (told(one.todo)) card.append(make("p", { class: "dim" }, `${say("todo")}${told(one.todo)}`));
 			return card;
 		}),
 	);

@@ -32,7 +32,7 @@ const WORDS = {
 			"How a message runs: a request is posted (a WQE in the SQ), taken up, its payload gathered and placed at the other end, for a SEND into a receive of the RQ; then a CQE is written at both ends, and each program polls its own.",
 		keys: "Click a request anywhere to follow it. Zoom: buttons, Ctrl + wheel (or the wheel alone after a click into a picture), two fingers, Shift + drag over a span. Keys in a picture: ← → move, + − zoom, 0 all, N and P next and previous request, Esc lets go.",
 		causes: "What failed, and why",
-		todo: "What to do:",
+		todo: "What to do: ",
 		show: "Show it",
 		more: "{n} more",
 		pictures: "What happened",

@@ -116,13 +116,14 @@ static bool deliver(struct walk *w)
 				   is_send(opcode) ? w->length : 0, false, &ts->receive,
 				   &w->cause) != RESPONSE_ACK)
 			return false;
-		if (trace_on())
-			walk_trace_taken(w);
 		ts->taken = true;
 		if (is_send(opcode)) {
 			remote = receive_view(w);
-			if (!remote)
+			if (!remote) {
+				if (trace_on())
+					walk_trace_taken(w);
 				return false;
+			}
 		}
 	}
 	move(w, local, remote);

@@ -77,8 +77,9 @@ enum transport_outcome walk_copy_failed(struct walk *w, enum copy_result result)
 /* All bytes are in place. */
 enum transport_outcome walk_delivered(struct walk *w);
 
-/* The same in the trace. Within a visit. */
-void walk_trace(struct walk *w);
-void walk_trace_taken(struct walk *w);
+/* The same in the trace, before that. Where all is done at once (w->seen) it says too which receive was taken; else that is said
+ * when it is. Within a visit. */
+__attribute__((cold)) void walk_trace(struct walk *w);
+__attribute__((cold)) void walk_trace_taken(struct walk *w);
 
 #endif

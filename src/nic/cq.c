@@ -706,13 +706,14 @@ enum cq_publish nic_cq_publish(struct nic_cq *cq, struct cq_reference ref, bool 
 	enum cq_publish result = cq_publish(nic->seg, cq->index, ref, solicited);
 
 	visit_leave(visit);
-	if (result == CQ_PUBLISHED_FIRED && trace_on())
-		trace_write(TRACE_FIRED, 0, 0, cq->index, 0, 0, 0);
-	if (result == CQ_PUBLISHED_FIRED)
+	if (result == CQ_PUBLISHED_FIRED) {
+		if (trace_on())
+			trace_write(TRACE_FIRED, 0, 0, cq->index, 0, 0, 0);
 		nic_cq_attend(cq);
-	else if (result == CQ_OVERFLOW)
+	} else if (result == CQ_OVERFLOW) {
 		/* The helper fails all QPs of the CQ; the caller holds the lock of one. */
 		attention_cq(&self, cq->index);
+	}
 	return result;
 }
 

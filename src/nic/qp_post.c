@@ -235,19 +235,16 @@ static inline __attribute__((always_inline)) void publish(struct nic_qp *qp)
 	nic_unlock(&qp->lock);
 }
 
-static __attribute__((cold, noinline)) void trace_post(const struct nic_qp *qp, const struct nic_swqe *wqe, uint64_t position)
+/* A request that was posted, in the trace; with the last one of a list that all of it is about to be executed. */
+static __attribute__((cold, noinline)) void trace_post(struct nic_qp *qp, uint64_t position, bool last)
 {
-	trace_write(TRACE_POST_SEND, wqe->opcode, (uint8_t)wqe->send_flags, qp->qpn, (uint32_t)position, (uint32_t)wqe->length,
-		    wqe->wr_id);
-}
+	const struct nic_swqe *wqe = qp_swqe(qp, position);
+	struct trace_claim claim = trace_claim(1 + last);
 
-/* All that was posted is about to be executed. */
-static __attribute__((cold, noinline)) void trace_ring(const struct nic_qp *qp)
-{
-	uint32_t count = (uint32_t)(qp->sq_claimed - qp->sq_tail);
-
-	if (count)
-		trace_write(TRACE_RING, 0, 0, qp->qpn, (uint32_t)qp->sq_tail, count, 0);
+	trace_put(&claim, TRACE_POST_SEND, wqe->opcode, (uint8_t)wqe->send_flags, qp->qpn, (uint32_t)position, (uint32_t)wqe->length,
+		  wqe->wr_id);
+	if (last)
+		trace_put(&claim, TRACE_RING, 0, 0, qp->qpn, (uint32_t)qp->sq_tail, (uint32_t)(position + 1 - qp->sq_tail), 0);
 }
 
 static int take_over(struct nic_qp *qp, const struct ibv_send_wr *wr)
@@ -302,8 +299,10 @@ static __attribute__((cold, noinline)) int take_over_traced(struct nic_qp *qp, s
 	int error = 0;
 
 	for (; *wr && !(error = take_over(qp, *wr)); *wr = (*wr)->next)
-		trace_post(qp, qp_swqe(qp, qp->sq_claimed - 1), qp->sq_claimed - 1);
-	trace_ring(qp);
+		trace_post(qp, qp->sq_claimed - 1, !(*wr)->next);
+	/* What came before the bad one is executed too. */
+	if (error && qp->sq_claimed != qp->sq_tail)
+		trace_write(TRACE_RING, 0, 0, qp->qpn, (uint32_t)qp->sq_tail, (uint32_t)(qp->sq_claimed - qp->sq_tail), 0);
 	return error;
 }
 
@@ -390,11 +389,8 @@ int nic_qp_commit(struct nic_qp *qp)
 		error = check(qp, qp_swqe(qp, position));
 	if (error)
 		qp->sq_claimed = qp->sq_tail;
-	if (trace_on()) {
-		for (uint64_t position = qp->sq_tail; position != qp->sq_claimed; position++)
-			trace_post(qp, qp_swqe(qp, position), position);
-		trace_ring(qp);
-	}
+	for (uint64_t position = qp->sq_tail; trace_on() && position != qp->sq_claimed; position++)
+		trace_post(qp, position, position + 1 == qp->sq_claimed);
 	publish(qp);
 	return error;
 }

@@ -258,10 +258,11 @@ void responder_complete(const struct target *target, struct seg_qp *qp,
 					    cq_reference(kind, index, receive->taken.slot, brief),
 					    solicited || cqe->status != IBV_WC_SUCCESS);
 
-	if (result == CQ_PUBLISHED_FIRED && trace_on())
-		trace_write(TRACE_FIRED, 0, 0, qp->recv_cq, 0, 0, qp->qpn);
-	if (result != CQ_PUBLISHED)
+	if (result != CQ_PUBLISHED) {
+		if (result == CQ_PUBLISHED_FIRED && trace_on())
+			trace_write(TRACE_FIRED, 0, 0, qp->recv_cq, 0, 0, qp->qpn);
 		attention_cq(target, qp->recv_cq);
+	}
 	if (kind == NIC_REF_RQ && (atomic_load_explicit(&qp->state, memory_order_relaxed) >> 8 &
 				   0xff) == qp_type_code(IBV_QPT_UD))
 		rq_done(target->seg, receive->rq, receive->taken.position);

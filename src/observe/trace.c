@@ -35,7 +35,7 @@
 #define AHEAD 8
 
 /* ms: how long a process waits for its observer, who may have no CPU; ns: how long a slot that was claimed is waited for. */
-#define PATIENCE      2000
+#define PATIENCE      10000
 #define SLOT_PATIENCE 1000000000ull
 
 /* Of a conversion: ns, from the first look at the clock to the second. */
@@ -227,7 +227,7 @@ void trace_end(void)
 
 static inline uint32_t lap_of(const struct trace_ring *ring, uint64_t position)
 {
-	return (uint32_t)((position >> __builtin_ctz(ring->slots)) % LAPS) + 1;
+	return (uint32_t)(position >> __builtin_ctz(ring->slots)) % LAPS + 1;
 }
 
 static inline _Atomic uint64_t *words_of(struct trace_event *slot)
@@ -288,6 +288,13 @@ void trace_put(struct trace_claim *claim, enum trace_kind kind, uint8_t opcode, 
 {
 	if (claim->ring)
 		put_head(claim, claim->position++, kind, opcode, flags, 0, qpn, index, length, arg);
+}
+
+void trace_write(enum trace_kind kind, uint8_t opcode, uint8_t flags, uint32_t qpn, uint32_t index, uint32_t length, uint64_t arg)
+{
+	struct trace_claim claim = trace_claim(1);
+
+	trace_put(&claim, kind, opcode, flags, qpn, index, length, arg);
 }
 
 /* Bytes [at, at + BODY) of what follows. */

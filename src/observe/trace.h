@@ -179,14 +179,9 @@ static inline unsigned trace_slots(size_t bytes)
 void trace_put_more(struct trace_claim *claim, enum trace_kind kind, uint8_t opcode, uint8_t flags, uint32_t qpn, uint32_t index,
 		    uint32_t length, uint64_t arg, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
 
-/* One event, if tracing is on. */
-static inline void trace_write(enum trace_kind kind, uint8_t opcode, uint8_t flags, uint32_t qpn, uint32_t index, uint32_t length,
-			       uint64_t arg)
-{
-	struct trace_claim claim = trace_claim(1);
-
-	trace_put(&claim, kind, opcode, flags, qpn, index, length, arg);
-}
+/* One event, if tracing is on. Far from those who do not call it. */
+__attribute__((cold, noinline)) void trace_write(enum trace_kind kind, uint8_t opcode, uint8_t flags, uint32_t qpn, uint32_t index,
+						 uint32_t length, uint64_t arg);
 
 /* Bytes of a payload or packet of this length that are to be kept, of which the first `least` are headers. */
 uint32_t trace_kept(uint64_t length, uint32_t least);

@@ -266,14 +266,15 @@ static bool finish(struct output *output)
 static int trace_program(struct output *output, char **argv)
 {
 	struct child child;
-	int status;
+	int status, err;
 
-	if (!trace_collect_environment(&output->collect)) {
-		complain(output->name, "%s", strerror(ENOMEM));
+	err = trace_collect_listen(&output->collect);
+	if (err)
+		complain(output->name, _("cannot begin a trace: %s"), strerror(err));
+	if (err || !child_start(&child, output->name, argv)) {
+		trace_collect_end(&output->collect);
 		return STATUS_FAILED;
 	}
-	if (!child_start(&child, output->name, argv))
-		return STATUS_FAILED;
 	status = child_attend(&child, output->collect.listener, trace_collect_empty, &output->collect);
 	if (!finish(output) && !status)
 		return STATUS_FAILED;

@@ -13,9 +13,9 @@
 #include "observe/explain.h"
 #include "tools/trace_pcapng.h"
 
-#define DEFAULT_MTU	1024
-#define FIRST_PORT	0xc000 /* of the source ports that RoCEv2 uses */
-#define ATOMIC_BYTES	8
+#define DEFAULT_MTU  1024
+#define FIRST_PORT   0xc000 /* of the source ports that RoCEv2 uses */
+#define ATOMIC_BYTES 8
 
 /* ---- Writing ---- */
 
@@ -67,8 +67,8 @@ static const char *comment_of(struct trace_capture *capture, uint32_t id, const 
 
 		if (cause->told)
 			explain_what(&cause->record, sentence, sizeof(sentence));
-		snprintf(to + length, room - length, "\ncause %u, %s: %s", cause->code, cause_name(cause->code) ? cause_name(cause->code) : "?",
-			 cause->told ? sentence : cause_text(cause->code));
+		snprintf(to + length, room - length, "\ncause %u, %s: %s", cause->code,
+			 cause_name(cause->code) ? cause_name(cause->code) : "?", cause->told ? sentence : cause_text(cause->code));
 	}
 	return to;
 }
@@ -91,11 +91,13 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 	if (length > TRACE_FRAME_PACKET || kept > length || kept < ROCE_BTH_BYTES)
 		return;
 	/* The model has just been told of it; beyond what it keeps, comments end. */
-	seen = model->packets.count && model->packets.total == model->packets.count ? &model->packets.at[model->packets.count - 1] : NULL;
+	seen = model->packets.count && model->packets.total == model->packets.count ? &model->packets.at[model->packets.count - 1] :
+										      NULL;
 	if (!out && seen && seen->send < model->sends.count)
 		return;
 	if (!out && trace_model_qp(model, model->processes.at[item->process].host, item->event->qpn) < model->qps.count) {
-		const uint32_t peer = model->qps.at[trace_model_qp(model, model->processes.at[item->process].host, item->event->qpn)].peer;
+		const uint32_t peer =
+			model->qps.at[trace_model_qp(model, model->processes.at[item->process].host, item->event->qpn)].peer;
 
 		if (peer < model->qps.count && model->qps.at[peer].process != TRACE_NONE)
 			return;
@@ -106,7 +108,10 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 	path.dport = about.dport;
 	trace_frame_of_captured(&capture->frame, &path, bytes, kept, length);
 	write_frame(capture, item->process, item->time, out ? PCAPNG_OUTBOUND : PCAPNG_INBOUND,
-		    seen ? comment_of(capture, seen->send, roce_opcode(seen->opcode)->response ? "answer to " : seen->again ? "again: " : "") :
+		    seen ? comment_of(capture, seen->send,
+				      roce_opcode(seen->opcode)->response ? "answer to " :
+				      seen->again			  ? "again: " :
+									    "") :
 			   NULL);
 }
 
@@ -130,7 +135,8 @@ static union ibv_gid gid_or_loopback(const uint8_t *raw)
 	return gid_is_zero(&gid) ? gid_from_ipv4(htobe32(INADDR_LOOPBACK)) : gid;
 }
 
-static bool find_way(const struct trace_capture *capture, uint32_t send_id, const uint8_t *dgid, uint32_t dest_qpn, struct carried *way)
+static bool find_way(const struct trace_capture *capture, uint32_t send_id, const uint8_t *dgid, uint32_t dest_qpn,
+		     struct carried *way)
 {
 	const struct trace_send *send = &capture->model->sends.at[send_id];
 	const struct trace_queue_pair *qp = &capture->model->qps.at[send->qp];
@@ -163,14 +169,17 @@ static void carry(struct trace_capture *capture, const struct carried *way, bool
 	const uint32_t pad = roce_pad(packet->length);
 	size_t header;
 
+	/* The process may say anything. */
+	if (!roce_opcode(packet->opcode)->name)
+		return;
 	packet->pkey = ROCE_DEFAULT_PKEY;
 	packet->qpn = back ? way->qp->qpn : way->dest_qpn;
 	header = roce_build(packet, capture->packet);
 	if (there)
 		memcpy(capture->packet + header, payload, there);
 	memset(capture->packet + header + there, 0, pad);
-	trace_frame_make(&capture->frame, back ? &way->back : &way->out, 0, capture->packet, header + there + (there == packet->length ? pad : 0),
-			 header + packet->length + pad);
+	trace_frame_make(&capture->frame, back ? &way->back : &way->out, 0, capture->packet,
+			 header + there + (there == packet->length ? pad : 0), header + packet->length + pad);
 	if (process != TRACE_NONE)
 		write_frame(capture, process, time, PCAPNG_OUTBOUND, what ? comment_of(capture, way->send_id, what) : NULL);
 }
@@ -200,7 +209,10 @@ static void answer(struct trace_capture *capture, const struct carried *way, uin
 		.msn = answers_of(capture, way->send->qp, good),
 	};
 
-	carry(capture, way, true, time, &packet, NULL, 0, good ? "ACK of " : syndrome >> 5 == ROCE_RNR_NAK ? "RNR NAK of " : "NAK of ");
+	carry(capture, way, true, time, &packet, NULL, 0,
+	      good			    ? "ACK of " :
+	      syndrome >> 5 == ROCE_RNR_NAK ? "RNR NAK of " :
+					      "NAK of ");
 }
 
 static uint8_t request_opcode(const struct carried *way, bool first, bool last)
@@ -265,6 +277,20 @@ static void carry_all(struct trace_capture *capture, const struct carried *way, 
 	}
 }
 
+static void ask_to_read(struct trace_capture *capture, const struct carried *way, uint64_t time, const struct trace_message *about)
+{
+	struct roce_packet request = {
+		.opcode = ROCE_OPCODE(ROCE_RC, ROCE_READ_REQUEST),
+		.psn = way->send->psn,
+		.ack_req = true,
+		.va = way->send->addr,
+		.rkey = about->rkey,
+		.dma_length = way->send->length,
+	};
+
+	carry(capture, way, false, time, &request, NULL, 0, "");
+}
+
 static void carry_atomic(struct trace_capture *capture, const struct carried *way, uint64_t time, const struct trace_message *about,
 			 const uint8_t *payload, uint32_t kept)
 {
@@ -318,20 +344,10 @@ static void message(struct trace_capture *capture, const struct trace_item *item
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		carry_atomic(capture, &way, item->time, &about, payload, kept);
 		return;
-	case IBV_WR_RDMA_READ: {
-		struct roce_packet request = {
-			.opcode = ROCE_OPCODE(ROCE_RC, ROCE_READ_REQUEST),
-			.psn = way.send->psn,
-			.ack_req = true,
-			.va = way.send->addr,
-			.rkey = about.rkey,
-			.dma_length = way.send->length,
-		};
-
-		carry(capture, &way, false, item->time, &request, NULL, 0, "");
+	case IBV_WR_RDMA_READ:
+		ask_to_read(capture, &way, item->time, &about);
 		carry_all(capture, &way, item->time, &about, payload, kept);
 		return;
-	}
 	default:
 		carry_all(capture, &way, item->time, &about, payload, kept);
 	}
@@ -345,7 +361,8 @@ static bool carried_before(const struct trace_capture *capture, uint32_t process
 {
 	static const uint8_t none[16];
 	const struct trace_model *model = capture->model;
-	const uint32_t qp = trace_model_qp(model, model->processes.at[process].host, qpn), send = trace_model_send(model, qp, index);
+	const uint32_t qp = trace_model_qp(model, model->processes.at[process].host, qpn),
+		       send = trace_model_send(model, qp, index);
 
 	if (send == TRACE_NONE || model->qps.at[qp].attr.wire || model->sends.at[send].psn == TRACE_NONE)
 		return false;
@@ -361,21 +378,42 @@ static void placed(struct trace_capture *capture, const struct trace_item *item)
 		answer(capture, &way, item->time, ROCE_SYNDROME(ROCE_ACK, ROCE_CREDITS_INVALID));
 }
 
+/* A request that the other end refused was not told as a message: what is known of it is sent, and the answer with the reason. */
 static void refused(struct trace_capture *capture, const struct trace_item *item)
 {
-	static const uint8_t syndromes[] = {
+	static const uint8_t none[16], syndromes[] = {
 		[IBV_WC_REM_INV_REQ_ERR] = ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_INVALID_REQUEST),
 		[IBV_WC_REM_ACCESS_ERR] = ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_ACCESS),
 		[IBV_WC_REM_OP_ERR] = ROCE_SYNDROME(ROCE_NAK, ROCE_NAK_OPERATION),
 		[IBV_WC_RNR_RETRY_EXC_ERR] = ROCE_SYNDROME(ROCE_RNR_NAK, 0),
 	};
+	const struct trace_model *model = capture->model;
 	const struct trace_event *event = item->event;
+	const uint32_t qp = trace_model_qp(model, model->processes.at[item->process].host, event->qpn);
+	const uint32_t send = trace_model_send(model, qp, event->index);
+	const struct trace_cause *cause;
+	struct trace_message about = { 0 };
+	struct trace_send asked;
 	struct carried way;
 
-	if (event->flags & TRACE_CQE_RECV || event->opcode >= sizeof(syndromes) || !syndromes[event->opcode])
+	if (event->flags & TRACE_CQE_RECV || event->opcode >= sizeof(syndromes) || !syndromes[event->opcode] || send == TRACE_NONE)
 		return;
-	if (carried_before(capture, item->process, event->qpn, event->index, &way))
-		answer(capture, &way, item->time, syndromes[event->opcode]);
+	asked = model->sends.at[send];
+	if (!model->qps.at[qp].known || model->qps.at[qp].attr.wire || asked.psn != TRACE_NONE || asked.length == TRACE_NONE ||
+	    !find_way(capture, send, none, model->qps.at[qp].attr.dest_qpn, &way) || way.unreliable)
+		return;
+	cause = asked.cause < model->causes.count && model->causes.at[asked.cause].told ? &model->causes.at[asked.cause] : NULL;
+	asked.psn = model->qps.at[qp].next_psn;
+	asked.addr = cause ? cause->record.addr : 0;
+	about.rkey = cause ? cause->record.key : 0;
+	way.send = &asked;
+	if (asked.opcode == IBV_WR_RDMA_READ)
+		ask_to_read(capture, &way, item->time, &about);
+	else if (is_answered_by_ack(&way))
+		carry_all(capture, &way, item->time, &about, none, 0);
+	else
+		return;
+	answer(capture, &way, item->time, syndromes[event->opcode]);
 }
 
 /* ---- All ---- */

@@ -28,18 +28,22 @@ int trace_collect_begin(struct trace_collect *collect, const char *directory, ui
 	if (err)
 		return err;
 	collect->slots = malloc(SLOTS * sizeof(*collect->slots));
-	collect->listener = trace_listen(collect->listener_name);
-	collect->witness = witness_open(collect->witness_name);
-	if (collect->slots && collect->listener >= 0 && collect->witness >= 0)
+	if (collect->slots)
 		return 0;
-	err = errno;
 	trace_collect_end(collect);
-	return err ? err : ENOMEM;
+	return ENOMEM;
 }
 
-bool trace_collect_environment(const struct trace_collect *collect)
+int trace_collect_listen(struct trace_collect *collect)
 {
-	return !setenv(TRACE_VARIABLE, collect->listener_name, 1) && !setenv(WITNESS_VARIABLE, collect->witness_name, 1);
+	collect->listener = trace_listen(collect->listener_name);
+	if (collect->listener < 0)
+		return errno;
+	collect->witness = witness_open(collect->witness_name);
+	if (collect->witness < 0 || setenv(TRACE_VARIABLE, collect->listener_name, 1) ||
+	    setenv(WITNESS_VARIABLE, collect->witness_name, 1))
+		return errno;
+	return 0;
 }
 
 /* ---- Processes ---- */
@@ -159,8 +163,10 @@ int trace_collect_empty(void *arg)
 	struct trace_collect *collect = arg;
 	int wait = WAIT_IDLE;
 
-	add_new(collect);
-	add_segments(collect);
+	if (collect->listener >= 0) {
+		add_new(collect);
+		add_segments(collect);
+	}
 	for (uint32_t i = 0; i < collect->count; i++) {
 		const uint32_t size = collect->sources[i].closed ? UINT32_MAX : collect->sources[i].reader.ring->slots;
 		const uint32_t slots = empty(collect, i);
@@ -211,8 +217,8 @@ static bool find_cause(void *arg, uint32_t process, uint64_t position, struct ca
 	return false;
 }
 
-int trace_collect_tell(struct trace_collect *collect, struct trace_model *model, void (*also)(void *arg, const struct trace_item *item),
-		       void *arg)
+int trace_collect_tell(struct trace_collect *collect, struct trace_model *model,
+		       void (*also)(void *arg, const struct trace_item *item), void *arg)
 {
 	struct telling telling = { model, also, arg };
 	int err;

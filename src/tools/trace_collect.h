@@ -13,7 +13,7 @@
 /* A process that is, or was, traced; its id is its place. */
 struct trace_source {
 	struct trace_reader reader;
-	bool closed;	/* of the reader only counts are right */
+	bool closed;	  /* of the reader only counts are right */
 	uint64_t network; /* a number of its network namespace */
 	uint64_t instance;
 	uint32_t host, pid;
@@ -33,12 +33,11 @@ struct trace_collect {
 	struct trace_event *slots;
 };
 
-/* Prepares: afterwards processes that have the variables of trace_collect_environment() are traced. The spool is in `directory`. 0, or
- * errno. */
+/* Prepares; the spool is in `directory`. 0, or errno. */
 int trace_collect_begin(struct trace_collect *collect, const char *directory, uint32_t snap);
 
-/* Sets the variables in our own environment, for programs that we start. False for want of memory. */
-bool trace_collect_environment(const struct trace_collect *collect);
+/* Traces processes that are told so by their environment: sets the variables in our own, for programs that we start. 0, or errno. */
+int trace_collect_listen(struct trace_collect *collect);
 
 /* A process that is traced by another way than by its environment. False for want of memory. */
 bool trace_collect_add(struct trace_collect *collect, const struct trace_reader *reader);
@@ -53,8 +52,8 @@ int trace_collect_empty(void *collect);
 void trace_collect_stop(struct trace_collect *collect);
 
 /* Tells all to the model, and behind it to `also`, which may be NULL. 0, or errno. */
-int trace_collect_tell(struct trace_collect *collect, struct trace_model *model, void (*also)(void *arg, const struct trace_item *item),
-		       void *arg);
+int trace_collect_tell(struct trace_collect *collect, struct trace_model *model,
+		       void (*also)(void *arg, const struct trace_item *item), void *arg);
 
 void trace_collect_end(struct trace_collect *collect);
 

@@ -108,17 +108,26 @@ static void repeat(FILE *out, const char *glyph, unsigned count)
 		fputs(glyph, out);
 }
 
-static void name_of(const struct drawing *d, uint32_t id, char *text, size_t size)
+/* A process, and below it the QP, over each of the lines. */
+static void draw_heads(const struct drawing *d)
 {
-	const struct trace_queue_pair *qp = id == TRACE_NONE ? NULL : &d->model->qps.at[id];
-	const struct trace_process *process = qp && qp->process != TRACE_NONE ? &d->model->processes.at[qp->process] : NULL;
+	const int width = (int)(d->columns - TIME_COLUMNS - LATENCY_COLUMNS), half = width / 2;
+	const uint32_t ids[] = { d->left, d->right };
+	char process[2][32], number[2][32];
 
-	if (process)
-		snprintf(text, size, "%s (%u) QP 0x%x", process->name, process->pid, qp->qpn);
-	else if (qp)
-		snprintf(text, size, "QP 0x%x", qp->qpn);
-	else
-		snprintf(text, size, "%s", _("not traced"));
+	for (unsigned i = 0; i < 2; i++) {
+		const struct trace_queue_pair *qp = ids[i] == TRACE_NONE ? NULL : &d->model->qps.at[ids[i]];
+		const struct trace_process *owner = qp && qp->process != TRACE_NONE ? &d->model->processes.at[qp->process] : NULL;
+
+		snprintf(process[i], sizeof(process[i]), "%s", owner ? owner->name : _("not traced"));
+		if (owner)
+			snprintf(process[i], sizeof(process[i]), "%s (%u)", owner->name, owner->pid);
+		snprintf(number[i], sizeof(number[i]), "%s", "");
+		if (qp)
+			snprintf(number[i], sizeof(number[i]), "QP 0x%x", qp->qpn);
+	}
+	fprintf(d->out, "%*s %-*s%*s\n", TIME_COLUMNS - 2, "", half, process[0], width - half, process[1]);
+	fprintf(d->out, "%*s %-*s%*s\n", TIME_COLUMNS - 2, "us", half, number[0], width - half, number[1]);
 }
 
 static void arrow(const struct drawing *d, const struct trace_send *send)
@@ -133,8 +142,8 @@ static void arrow(const struct drawing *d, const struct trace_send *send)
 	char label[96], size[24], took[24] = "";
 	unsigned length, dashes;
 
-	snprintf(label, sizeof(label), " %s wr_id %" PRIu64 " %s%s%s ", opcode ? opcode : "?", send->wr_id, bytes(send->length, size, sizeof(size)),
-		 send->retries ? _(", again") : "", bad ? " !" : "");
+	snprintf(label, sizeof(label), " %s wr_id %" PRIu64 " %s%s%s ", opcode ? opcode : "?", send->wr_id,
+		 bytes(send->length, size, sizeof(size)), send->retries ? _(", again") : "", bad ? " !" : "");
 	length = (unsigned)strnlen(label, width - 4);
 	dashes = width - length - 1;
 	if (end != TRACE_NEVER)
@@ -161,8 +170,6 @@ static unsigned count_drawn(const struct drawing *d)
 
 static void draw_messages(struct drawing *d, unsigned most)
 {
-	const unsigned width = d->columns - TIME_COLUMNS - LATENCY_COLUMNS;
-	char left[64], right[64];
 	unsigned all, drawn = 0;
 
 	choose(d);
@@ -170,11 +177,8 @@ static void draw_messages(struct drawing *d, unsigned most)
 		fprintf(d->out, _("No request was posted.\n"));
 		return;
 	}
-	name_of(d, d->left, left, sizeof(left));
-	name_of(d, d->right, right, sizeof(right));
 	all = count_drawn(d);
-	fprintf(d->out, "%*s %-*.*s %*.*s\n", TIME_COLUMNS - 2, "us", (int)width / 2 - 1, (int)width / 2 - 1, left,
-		(int)(width - width / 2), (int)(width - width / 2), right);
+	draw_heads(d);
 	for (uint32_t i = 0; i < d->model->sends.count && drawn < most; i++) {
 		if (!is_drawn(d, &d->model->sends.at[i]))
 			continue;
@@ -199,8 +203,8 @@ static void draw_phase(void *arg, const struct trace_phase *phase)
 		return;
 	fprintf(d->out, _("%-20s posted to %s: %llu times, half in %s, 99 %% in %s, all in %s\n"), trace_opcode_name(phase->opcode),
 		phase->to == TRACE_POINT_PLACED ? _("placed") : _("polled"), (unsigned long long)phase->count,
-		duration(trace_phase_quantile(phase, 0.5), p50, sizeof(p50)), duration(trace_phase_quantile(phase, 0.99), p99, sizeof(p99)),
-		duration(phase->max, max, sizeof(max)));
+		duration(trace_phase_quantile(phase, 0.5), p50, sizeof(p50)),
+		duration(trace_phase_quantile(phase, 0.99), p99, sizeof(p99)), duration(phase->max, max, sizeof(max)));
 }
 
 static void draw_phases(struct drawing *d)
@@ -222,13 +226,14 @@ static void draw_fill(const struct drawing *d, const char *kind, uint32_t number
 
 	if (!fill->max)
 		return;
+	for (; at < fill->count && fill->points[at].time < d->from; at++)
+		level = fill->points[at].low;
 	fprintf(d->out, number > 0xff ? "%3s 0x%-8x %s" : "%3s %-10u %s", kind, number, d->glyphs->line);
 	for (unsigned column = 0; column < width; column++) {
 		uint32_t high = level;
 
 		for (; at < fill->count && fill->points[at].time < d->from + (column + 1) * step; at++) {
-			if (fill->points[at].time >= d->from + column * step && fill->points[at].high > high)
-				high = fill->points[at].high;
+			high = fill->points[at].high > high ? fill->points[at].high : high;
 			level = fill->points[at].low;
 		}
 		fputs(d->glyphs->levels[high ? 1 + (uint64_t)high * (LEVELS - 1) / fill->max : 0], d->out);
@@ -290,8 +295,8 @@ static void draw_failures(const struct drawing *d)
 		snprintf(words, sizeof(words), "%s", explain_short(cause->code));
 		if (cause->told)
 			explain_what(&cause->record, words, sizeof(words));
-		fprintf(d->out, "%*.3f %s (%u): %s\n", TIME_COLUMNS - 2, ((double)cause->time - (double)d->from) / 1e3, cause_name(cause->code) ? cause_name(cause->code) : "?",
-			cause->code, words);
+		fprintf(d->out, "%*.3f %s (%u): %s\n", TIME_COLUMNS - 2, ((double)cause->time - (double)d->from) / 1e3,
+			cause_name(cause->code) ? cause_name(cause->code) : "?", cause->code, words);
 	}
 	if (count > FAILURES)
 		fprintf(d->out, _("and %u more causes of failure\n"), count - FAILURES);
@@ -303,7 +308,7 @@ void trace_draw(FILE *out, const struct trace_model *model, unsigned columns, un
 			     .model = model,
 			     .glyphs = strcmp(nl_langinfo(CODESET), "UTF-8") ? &ascii : &utf8,
 			     .columns = columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns };
-	const unsigned others = 4 + 2 * QUEUES;
+	const unsigned others = 5 + 2 * QUEUES;
 
 	find_time(&d);
 	draw_messages(&d, rows > others + LEAST_MESSAGES ? rows - others : LEAST_MESSAGES);

@@ -22,7 +22,8 @@ static void merge(struct trace_fill *fill)
 	while (count > TRACE_FILL_POINTS / 2) {
 		uint32_t to = 0;
 
-		fill->width = fill->width ? 2 * fill->width : 1 + (fill->points[count - 1].time - fill->points[0].time) / TRACE_FILL_POINTS;
+		fill->width = fill->width ? 2 * fill->width :
+					    1 + (fill->points[count - 1].time - fill->points[0].time) / TRACE_FILL_POINTS;
 		for (uint32_t from = 1; from < count; from++) {
 			struct trace_fill_point *last = &fill->points[to];
 

@@ -10,7 +10,7 @@
 
 #include "nic/gid.h"
 
-#define HOPS 64
+#define HOPS	  64
 #define NOT_KNOWN 0xffff /* a UDP checksum of what is cut off: none would be wrong in IPv6 */
 
 static uint32_t sum(uint32_t so_far, const void *bytes, size_t count)
@@ -123,7 +123,8 @@ void trace_frame_make(struct trace_frame *frame, const struct icrc_path *path, u
 	finish(frame, path, at, kept, udp_bytes);
 }
 
-void trace_frame_of_captured(struct trace_frame *frame, const struct icrc_path *path, const uint8_t *packet, size_t kept, size_t length)
+void trace_frame_of_captured(struct trace_frame *frame, const struct icrc_path *path, const uint8_t *packet, size_t kept,
+			     size_t length)
 {
 	const size_t udp_bytes = sizeof(struct udphdr) + length;
 	uint16_t id = 0;

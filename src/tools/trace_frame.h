@@ -29,6 +29,7 @@ void trace_frame_make(struct trace_frame *frame, const struct icrc_path *path, u
 		      size_t length);
 
 /* The same of a packet whose ICRC is its last four bytes (if kept): that is what is in the frame, right or wrong. */
-void trace_frame_of_captured(struct trace_frame *frame, const struct icrc_path *path, const uint8_t *packet, size_t kept, size_t length);
+void trace_frame_of_captured(struct trace_frame *frame, const struct icrc_path *path, const uint8_t *packet, size_t kept,
+			     size_t length);
 
 #endif

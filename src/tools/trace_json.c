@@ -15,7 +15,11 @@
 /* Bytes of the UTF-8 character here; 0 if it is none. */
 static unsigned character(const unsigned char *at)
 {
-	const unsigned bytes = *at < 0x80 ? 1 : *at >= 0xc2 && *at < 0xe0 ? 2 : *at >= 0xe0 && *at < 0xf0 ? 3 : *at >= 0xf0 && *at < 0xf5 ? 4 : 0;
+	const unsigned bytes = *at < 0x80		 ? 1 :
+			       *at >= 0xc2 && *at < 0xe0 ? 2 :
+			       *at >= 0xe0 && *at < 0xf0 ? 3 :
+			       *at >= 0xf0 && *at < 0xf5 ? 4 :
+							   0;
 
 	for (unsigned i = 1; i < bytes; i++)
 		if ((at[i] & 0xc0) != 0x80)
@@ -200,7 +204,8 @@ static void qp(FILE *out, const struct trace_model *model, uint32_t i)
 	field_id(out, "send_cq", known ? queue_id(model->cqs.at, model->cqs.count, qp->process, attr->send_cq) : TRACE_NONE);
 	field_id(out, "recv_cq", known ? queue_id(model->cqs.at, model->cqs.count, qp->process, attr->recv_cq) : TRACE_NONE);
 	field_id(out, "srq",
-		 known && attr->srq >= 0 ? queue_id(model->srqs.at, model->srqs.count, qp->process, (uint32_t)attr->srq) : TRACE_NONE);
+		 known && attr->srq >= 0 ? queue_id(model->srqs.at, model->srqs.count, qp->process, (uint32_t)attr->srq) :
+					   TRACE_NONE);
 	field_id(out, "max_send_wr", known ? attr->max_send_wr : TRACE_NONE);
 	field_id(out, "max_recv_wr", known ? attr->max_recv_wr : TRACE_NONE);
 	field_time(out, "created", qp->created);
@@ -250,7 +255,8 @@ static void qps(FILE *out, const struct trace_model *model)
 
 static void table(FILE *out, const char *name, const char *columns, uint64_t total, uint64_t shown)
 {
-	fprintf(out, "\"%s\":{\"total\":%" PRIu64 ",\"shown\":%" PRIu64 ",\"columns\":[%s],\"rows\":[\n", name, total, shown, columns);
+	fprintf(out, "\"%s\":{\"total\":%" PRIu64 ",\"shown\":%" PRIu64 ",\"columns\":[%s],\"rows\":[\n", name, total, shown,
+		columns);
 }
 
 static uint32_t send_row(const struct trace_told *told, uint32_t send)
@@ -436,10 +442,11 @@ static void phase(void *arg, const struct trace_phase *phase)
 	FILE *out = phases->out;
 
 	comma(out, &phases->first);
-	fprintf(out, "{\"opcode\":\"%s\",\"from\":\"%s\",\"to\":\"%s\",\"count\":%" PRIu64 ",\"min\":%" PRIu64, trace_opcode_name(phase->opcode),
-		trace_point_names[phase->from], trace_point_names[phase->to], phase->count, phase->min);
-	fprintf(out, ",\"p50\":%" PRIu64 ",\"p99\":%" PRIu64 ",\"max\":%" PRIu64 ",\"sum\":%" PRIu64 "}", trace_phase_quantile(phase, 0.5),
-		trace_phase_quantile(phase, 0.99), phase->max, phase->sum);
+	fprintf(out, "{\"opcode\":\"%s\",\"from\":\"%s\",\"to\":\"%s\",\"count\":%" PRIu64 ",\"min\":%" PRIu64,
+		trace_opcode_name(phase->opcode), trace_point_names[phase->from], trace_point_names[phase->to], phase->count,
+		phase->min);
+	fprintf(out, ",\"p50\":%" PRIu64 ",\"p99\":%" PRIu64 ",\"max\":%" PRIu64 ",\"sum\":%" PRIu64 "}",
+		trace_phase_quantile(phase, 0.5), trace_phase_quantile(phase, 0.99), phase->max, phase->sum);
 }
 
 static void all_phases(FILE *out, const struct trace_model *model)
@@ -512,8 +519,8 @@ void trace_json_model(FILE *out, const struct trace_told *told)
 
 	fputs("{\"format\":\"uroce-trace\",\"version\":1,\"program\":", out);
 	trace_json_text(out, told->program);
-	fprintf(out, ",\"start_ns\":\"%" PRIu64 "\",\"duration\":%" PRIu64 ",\"events\":%" PRIu64 ",\"dropped\":%" PRIu64 ",\n", told->start,
-		model->duration, model->events, model->dropped);
+	fprintf(out, ",\"start_ns\":\"%" PRIu64 "\",\"duration\":%" PRIu64 ",\"events\":%" PRIu64 ",\"dropped\":%" PRIu64 ",\n",
+		told->start, model->duration, model->events, model->dropped);
 	processes(out, model);
 	qps(out, model);
 	sends(out, told);

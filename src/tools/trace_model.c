@@ -10,9 +10,9 @@
 #include "roce/packet.h"
 #include "tools/trace_fill.h"
 
-#define PLACES	    65536u /* of requests that a queue pair remembers: more than a queue has */
-#define PLACE(i)    ((i) & (PLACES - 1))
-#define LATE_POST   100000 /* ns that a post may be told after what followed it in another process */
+#define PLACES	     65536u /* of requests that a queue pair remembers: more than a queue has */
+#define PLACE(i)     ((i) & (PLACES - 1))
+#define LATE_POST    100000 /* ns that a post may be told after what followed it in another process */
 #define QP_DESTROYED 255
 
 const char *const trace_point_names[TRACE_POINTS] = {
@@ -57,8 +57,9 @@ static void *append(struct trace_model *model, void **at, uint32_t *count, uint3
 	return memset((char *)*at + (*count)++ * size, 0, size);
 }
 
-#define APPEND(model, array) \
-	((__typeof__((array).at))append(model, (void **)&(array).at, &(array).count, &(array).room, &(array).total, sizeof(*(array).at)))
+#define APPEND(model, array)                                                                                        \
+	((__typeof__((array).at))append(model, (void **)&(array).at, &(array).count, &(array).room, &(array).total, \
+					sizeof(*(array).at)))
 
 #define APPEND_MARK(model, array) ((array).count < TRACE_KEPT_MARKS ? APPEND(model, array) : ((array).total++, NULL))
 
@@ -272,7 +273,8 @@ static struct trace_receive *find_receive(const struct trace_model *model, uint3
 	return id < model->receives.count && model->receives.at[id].index == slot ? &model->receives.at[id] : NULL;
 }
 
-static struct trace_receive *new_receive(struct trace_model *model, struct trace_queue_pair *qp, struct trace_queue *srq, uint32_t slot)
+static struct trace_receive *new_receive(struct trace_model *model, struct trace_queue_pair *qp, struct trace_queue *srq,
+					 uint32_t slot)
 {
 	uint32_t *at = place(model, receives_of(qp, srq), slot);
 	struct trace_receive *receive = at ? APPEND(model, model->receives) : NULL;
@@ -296,10 +298,10 @@ static struct trace_receive *new_receive(struct trace_model *model, struct trace
 }
 
 /* The receive in a slot, to which something happens for the first time: `happened` of the one that is there says if that was so before. */
-#define RECEIVE_FOR(model, qp, srq, slot, happened)                                                          \
-	({                                                                                                   \
-		struct trace_receive *there = find_receive(model, receives_of(qp, srq), slot);               \
-		there &&there->happened == TRACE_NEVER ? there : new_receive(model, qp, srq, slot);          \
+#define RECEIVE_FOR(model, qp, srq, slot, happened)                                                  \
+	({                                                                                           \
+		struct trace_receive *there = find_receive(model, receives_of(qp, srq), slot);       \
+		there && there->happened == TRACE_NEVER ? there : new_receive(model, qp, srq, slot); \
 	})
 
 static struct trace_fill *fill_of(struct trace_queue_pair *qp, struct trace_queue *srq)
@@ -352,6 +354,7 @@ static void tell_qp(struct trace_model *model, const struct trace_item *item)
 	if (item->bytes >= sizeof(qp->attr)) {
 		memcpy(&qp->attr, item->more, sizeof(qp->attr));
 		qp->known = true;
+		qp->next_psn = event->opcode <= IBV_QPS_RTS ? qp->attr.sq_psn : qp->next_psn;
 	}
 	if (!qp->state_count && event->opcode == IBV_QPS_RESET)
 		qp->created = item->time;
@@ -500,6 +503,7 @@ static void message(struct trace_model *model, const struct trace_item *item)
 	send->length = event->length;
 	send->psn = event->index & ROCE_PSN_MASK;
 	send->packets = packets_of(qp, event->length);
+	qp->next_psn = (send->psn + send->packets) & ROCE_PSN_MASK;
 	send->addr = event->arg;
 	send->dest = trace_model_qp(model, qp->host, about.dest_qpn);
 }
@@ -507,19 +511,21 @@ static void message(struct trace_model *model, const struct trace_item *item)
 static void again(struct trace_model *model, const struct trace_item *item)
 {
 	struct trace_queue_pair *qp = own_qp(model, item->process, item->event->qpn);
-	struct trace_send *send = qp ? send_of(model, qp, item->event->index) : NULL;
+	struct trace_send *send = qp ? find_send(model, qp, item->event->index) : NULL;
 	struct trace_again *mark = qp ? APPEND_MARK(model, model->retries) : NULL;
 
 	if (send && send->retries < UINT16_MAX)
 		send->retries++;
 	if (mark)
-		*mark = (struct trace_again){ item->time, id_of(model, qp), send_id(model, send), item->event->length, item->event->opcode };
+		*mark = (struct trace_again){ item->time, id_of(model, qp), send_id(model, send), item->event->length,
+					      item->event->opcode };
 }
 
 /* ---- At the other end ---- */
 
 /* The request that an event at the receiving QP is about: by its name, or on the wire by what arrived there last. */
-static struct trace_send *cause_of_arrival(struct trace_model *model, const struct trace_item *item, const struct trace_queue_pair *receiver)
+static struct trace_send *cause_of_arrival(struct trace_model *model, const struct trace_item *item,
+					   const struct trace_queue_pair *receiver)
 {
 	const uint32_t qpn = (uint32_t)(item->event->arg >> 32);
 	struct trace_queue_pair *sender = qpn ? qp_of(model, item->process, qpn) : NULL;
@@ -694,8 +700,8 @@ static void packet(struct trace_model *model, const struct trace_item *item, boo
 	}
 	mark = APPEND_MARK(model, model->packets);
 	if (mark)
-		*mark = (struct trace_packet_seen){ item->time, id_of(model, qp), parsed.psn, event->length, send_id(model, send),
-						    parsed.opcode, out, was };
+		*mark = (struct trace_packet_seen){ item->time,		  id_of(model, qp), parsed.psn, event->length,
+						    send_id(model, send), parsed.opcode,    out,	was };
 }
 
 /* ---- Completions ---- */
@@ -797,7 +803,8 @@ static void mark_cq(struct trace_model *model, const struct trace_item *item, en
 {
 	const uint32_t owner = (uint32_t)item->event->arg;
 	const struct trace_queue_pair *qp = kind == TRACE_CQ_FIRED && owner ? qp_of(model, item->process, owner) : NULL;
-	struct trace_queue *cq = qp ? owned_cq(model, qp, item->event->qpn) : queue_of(model, KIND_CQ, item->process, item->event->qpn);
+	struct trace_queue *cq = qp ? owned_cq(model, qp, item->event->qpn) :
+				      queue_of(model, KIND_CQ, item->process, item->event->qpn);
 	struct trace_cq_event *mark = cq ? APPEND_MARK(model, model->cq_events) : NULL;
 
 	if (mark)

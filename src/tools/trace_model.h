@@ -17,7 +17,7 @@
 #include "observe/cause.h"
 #include "observe/trace.h"
 
-#define TRACE_NONE UINT32_MAX  /* an id, index, length or PSN that is not known */
+#define TRACE_NONE  UINT32_MAX /* an id, index, length or PSN that is not known */
 #define TRACE_NEVER UINT64_MAX /* a time that is not known */
 
 /* One event as it is told. */
@@ -106,8 +106,9 @@ struct trace_queue_pair {
 	struct trace_fill sq, rq;
 	/* Requests by their index, and by PSN what they sent on the wire: ids + 1, of the last that had this place */
 	uint32_t *sends, *receives, *psns;
-	bool began;	   /* head and tail hold */
+	bool began;	     /* head and tail hold */
 	uint32_t head, tail; /* of the send queue: the next to be posted, and the first that may not be done */
+	uint32_t next_psn;   /* of its next message through shared memory */
 	bool sending;	     /* next_sent holds */
 	uint32_t next_sent;  /* on the wire: the request that the next new packet begins */
 	uint32_t read_left;  /* bytes of it that are still to be asked for */
@@ -153,12 +154,12 @@ struct trace_cause {
 };
 
 /* An array that grows: `all` of it are known by their number, but no more than so many are kept. */
-#define TRACE_ARRAY(type)        \
-	struct {                 \
-		type *at;        \
-		uint32_t count;  \
-		uint64_t total;  \
-		uint32_t room;   \
+#define TRACE_ARRAY(type)       \
+	struct {                \
+		type *at;       \
+		uint32_t count; \
+		uint64_t total; \
+		uint32_t room;  \
 	}
 
 struct trace_model {

@@ -4,7 +4,15 @@
 #include <string.h>
 
 enum { BLOCK_SECTION = 0x0a0d0d0a, BLOCK_INTERFACE = 1, BLOCK_PACKET = 6 };
-enum { OPTION_END, OPTION_COMMENT, OPTION_NAME = 2, OPTION_FLAGS = 2, OPTION_DESCRIPTION = 3, OPTION_APPLICATION = 4, OPTION_RESOLUTION = 9 };
+enum {
+	OPTION_END,
+	OPTION_COMMENT,
+	OPTION_NAME = 2,
+	OPTION_FLAGS = 2,
+	OPTION_DESCRIPTION = 3,
+	OPTION_APPLICATION = 4,
+	OPTION_RESOLUTION = 9
+};
 
 #define BYTE_ORDER_MAGIC 0x1a2b3c4d
 #define LINK_ETHERNET	 1
@@ -85,7 +93,9 @@ void pcapng_interface(FILE *out, const char *name, const char *description)
 		uint32_t snap; /* no limit */
 	} interface = { LINK_ETHERNET, 0, 0 };
 	const uint8_t nanoseconds = 9;
-	const struct option options[] = { text(OPTION_NAME, name), text(OPTION_DESCRIPTION, description), { OPTION_RESOLUTION, &nanoseconds, 1 } };
+	const struct option options[] = { text(OPTION_NAME, name),
+					  text(OPTION_DESCRIPTION, description),
+					  { OPTION_RESOLUTION, &nanoseconds, 1 } };
 
 	block(out, BLOCK_INTERFACE, &interface, sizeof(interface), "", 0, options, 3);
 }
@@ -96,7 +106,8 @@ void pcapng_packet(FILE *out, const struct pcapng_packet *packet)
 		uint32_t interface, time_high, time_low, kept, length;
 	} fixed = { packet->interface, (uint32_t)(packet->time >> 32), (uint32_t)packet->time, packet->kept, packet->length };
 	const uint32_t direction = packet->direction;
-	const struct option options[] = { { OPTION_FLAGS, &direction, sizeof(direction) }, text(OPTION_COMMENT, packet->comment ? packet->comment : "") };
+	const struct option options[] = { { OPTION_FLAGS, &direction, sizeof(direction) },
+					  text(OPTION_COMMENT, packet->comment ? packet->comment : "") };
 
 	block(out, BLOCK_PACKET, &fixed, sizeof(fixed), packet->bytes, packet->kept, options, packet->comment ? 2 : 1);
 }

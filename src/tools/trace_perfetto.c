@@ -54,10 +54,16 @@ static void end(struct writing *w)
 /* Threads are numbered so that those of a queue pair are together. */
 static uint32_t thread_of(enum track track, uint32_t id, uint32_t lane)
 {
-	return (uint32_t)(((track == TRACK_CQ ? 0x100000u : track == TRACK_SRQ ? 0x80000u : 2 * id + track) + (track >= TRACK_SRQ ? id : 0)) * LANES) + lane + 1;
+	return (uint32_t)(((track == TRACK_CQ  ? 0x100000u :
+			    track == TRACK_SRQ ? 0x80000u :
+						 2 * id + track) +
+			   (track >= TRACK_SRQ ? id : 0)) *
+			  LANES) +
+	       lane + 1;
 }
 
-static void name_thread(struct writing *w, uint32_t process, uint32_t thread, const char *format, ...) __attribute__((format(printf, 4, 5)));
+static void name_thread(struct writing *w, uint32_t process, uint32_t thread, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
 static void name_thread(struct writing *w, uint32_t process, uint32_t thread, const char *format, ...)
 {
@@ -105,7 +111,8 @@ static uint64_t last_of(const uint64_t *times, unsigned count, uint64_t first)
 }
 
 /* From each point that is known to the next. Names say what is waited for. */
-static void parts(struct writing *w, uint32_t process, uint32_t thread, const uint64_t *times, const char *const *names, unsigned count)
+static void parts(struct writing *w, uint32_t process, uint32_t thread, const uint64_t *times, const char *const *names,
+		  unsigned count)
 {
 	uint64_t from = TRACE_NEVER;
 
@@ -133,9 +140,15 @@ static void arrow(struct writing *w, const char *phase, uint32_t process, uint32
 static void send(struct writing *w, uint32_t id)
 {
 	static const char *const names[TRACE_POINTS] = {
-		[TRACE_POINT_RUNG] = "posting",	   [TRACE_POINT_SEEN] = "waiting in the queue", [TRACE_POINT_GATHERED] = "gathering",
-		[TRACE_POINT_SENT] = "sending",	   [TRACE_POINT_TAKEN] = "taking a receive",	[TRACE_POINT_PLACED] = "placing",
-		[TRACE_POINT_ACKED] = "acknowledging", [TRACE_POINT_CQE] = "completing",	[TRACE_POINT_POLLED] = "waiting to be polled",
+		[TRACE_POINT_RUNG] = "posting",
+		[TRACE_POINT_SEEN] = "waiting in the queue",
+		[TRACE_POINT_GATHERED] = "gathering",
+		[TRACE_POINT_SENT] = "sending",
+		[TRACE_POINT_TAKEN] = "taking a receive",
+		[TRACE_POINT_PLACED] = "placing",
+		[TRACE_POINT_ACKED] = "acknowledging",
+		[TRACE_POINT_CQE] = "completing",
+		[TRACE_POINT_POLLED] = "waiting to be polled",
 	};
 	const struct trace_send *send = &w->model->sends.at[id];
 	const uint32_t process = owner_of(w->model, send->qp);
@@ -149,10 +162,13 @@ static void send(struct writing *w, uint32_t id)
 	lane = lane_for(&w->sends[send->qp], from, to, &is_new);
 	thread = thread_of(TRACK_SENDS, send->qp, lane);
 	if (is_new)
-		name_thread(w, process, thread, lane ? "QP 0x%x sends (%u)" : "QP 0x%x sends", w->model->qps.at[send->qp].qpn, lane + 1);
+		name_thread(w, process, thread, lane ? "QP 0x%x sends (%u)" : "QP 0x%x sends", w->model->qps.at[send->qp].qpn,
+			    lane + 1);
 	slice(w, process, thread, opcode ? opcode : "request", from, to);
-	fprintf(w->out, ",\"cat\":\"send\",\"args\":{\"wr_id\":\"0x%" PRIx64 "\",\"index\":%u,\"bytes\":%" PRId64 ",\"status\":\"%s\",\"retries\":%u", send->wr_id,
-		send->index, send->length == TRACE_NONE ? -1 : (int64_t)send->length,
+	fprintf(w->out,
+		",\"cat\":\"send\",\"args\":{\"wr_id\":\"0x%" PRIx64 "\",\"index\":%u,\"bytes\":%" PRId64
+		",\"status\":\"%s\",\"retries\":%u",
+		send->wr_id, send->index, send->length == TRACE_NONE ? -1 : (int64_t)send->length,
 		send->status == TRACE_NO_STATUS ? "none" : trace_status_name(send->status), send->retries);
 	if (send->cause < w->model->causes.count && w->told->words && w->told->words[send->cause].brief[TRACE_EN]) {
 		fputs(",\"cause\":", w->out);
@@ -185,15 +201,18 @@ static void receive(struct writing *w, uint32_t id)
 	if (is_new && shared)
 		name_thread(w, process, thread, lane ? "SRQ %u (%u)" : "SRQ %u", w->model->srqs.at[owner].number, lane + 1);
 	else if (is_new)
-		name_thread(w, process, thread, lane ? "QP 0x%x receives (%u)" : "QP 0x%x receives", w->model->qps.at[owner].qpn, lane + 1);
+		name_thread(w, process, thread, lane ? "QP 0x%x receives (%u)" : "QP 0x%x receives", w->model->qps.at[owner].qpn,
+			    lane + 1);
 	slice(w, process, thread, "RECV", from, to);
-	fprintf(w->out, ",\"cat\":\"receive\",\"args\":{\"wr_id\":\"0x%" PRIx64 "\",\"slot\":%u,\"bytes\":%" PRId64 ",\"status\":\"%s\"}}", receive->wr_id,
-		receive->index, receive->length == TRACE_NONE ? -1 : (int64_t)receive->length,
+	fprintf(w->out,
+		",\"cat\":\"receive\",\"args\":{\"wr_id\":\"0x%" PRIx64 "\",\"slot\":%u,\"bytes\":%" PRId64 ",\"status\":\"%s\"}}",
+		receive->wr_id, receive->index, receive->length == TRACE_NONE ? -1 : (int64_t)receive->length,
 		receive->status == TRACE_NO_STATUS ? "none" : trace_status_name(receive->status));
 	parts(w, process, thread, times, names, 5);
 	if (receive->send < w->model->sends.count && w->told->shown->sends[receive->send] != TRACE_NONE &&
 	    owner_of(w->model, w->model->sends.at[receive->send].qp) != TRACE_NONE &&
-	    w->model->sends.at[receive->send].receive == id && w->model->sends.at[receive->send].at[TRACE_POINT_TAKEN] != TRACE_NEVER)
+	    w->model->sends.at[receive->send].receive == id &&
+	    w->model->sends.at[receive->send].at[TRACE_POINT_TAKEN] != TRACE_NEVER)
 		arrow(w, "f", process, thread, receive->send,
 		      receive->placed != TRACE_NEVER ? receive->placed :
 		      receive->taken != TRACE_NEVER  ? receive->taken :
@@ -253,8 +272,8 @@ static void marks(struct writing *w)
 		const struct trace_cause *cause = &model->causes.at[i];
 		const char *text = w->told->words ? w->told->words[i].brief[TRACE_EN] : NULL;
 
-		instant(w, cause->process, cause->qp < model->qps.count ? thread_of(TRACK_SENDS, cause->qp, 0) : 0, text ? text : "cause",
-			cause->time);
+		instant(w, cause->process, cause->qp < model->qps.count ? thread_of(TRACK_SENDS, cause->qp, 0) : 0,
+			text ? text : "cause", cause->time);
 	}
 }
 
@@ -271,8 +290,8 @@ bool trace_perfetto(FILE *out, const struct trace_told *told)
 
 	fputs("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"program\":", out);
 	trace_json_text(out, told->program);
-	fprintf(out, ",\"start_ns\":\"%" PRIu64 "\",\"events\":%" PRIu64 ",\"dropped\":%" PRIu64 "},\n\"traceEvents\":[\n", told->start,
-		model->events, model->dropped);
+	fprintf(out, ",\"start_ns\":\"%" PRIu64 "\",\"events\":%" PRIu64 ",\"dropped\":%" PRIu64 "},\n\"traceEvents\":[\n",
+		told->start, model->events, model->dropped);
 	for (uint32_t i = 0; i < model->processes.count; i++) {
 		char name[64];
 

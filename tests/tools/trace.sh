@@ -162,6 +162,14 @@ capture_of_the_wire_is_roce() {
 	[ "$(seen 17)" -ge 2 ] || fail "no acknowledgements"
 }
 
+# A WRITE beyond its region: the packet that asks for it, and a NAK that says why.
+refused_request_has_its_cause() {
+	status 0 "$uroce" trace -o x.pcapng -- "$HERE/counted"
+	dissected x.pcapng
+	tshark -n -r x.pcapng -Y 'infiniband.aeth.syndrome.opcode == 3' -T fields -e frame.comment >naks 2>err
+	grep -q '^NAK of RDMA_WRITE, wr_id 0x0.*cause 23, RKEY_BOUNDS: .* ends 1 byte after the end of the region' naks || fail "$(cat naks)"
+}
+
 timeline_is_json() {
 	status 0 "$uroce" trace -o x.json -- "$HERE/counted"
 	json x.json "all(e['ph'] in 'MXsfCi' and 'pid' in e and 'name' in e for e in j['traceEvents'])" \

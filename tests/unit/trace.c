@@ -101,7 +101,8 @@ static void what_follows_an_event_follows_it(void **state)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		/* One event after the other: there is room for no more. */
 		assert_int_equal(trace_read(&reader, out, trace_slots(sizeof(head) + sizes[i]) - 1), 0);
-		assert_int_equal(trace_read(&reader, out, trace_slots(sizeof(head) + sizes[i])), trace_slots(sizeof(head) + sizes[i]));
+		assert_int_equal(trace_read(&reader, out, trace_slots(sizeof(head) + sizes[i])),
+				 trace_slots(sizeof(head) + sizes[i]));
 		assert_int_equal(out->kind, TRACE_MESSAGE);
 		assert_int_equal(out->arg, 6);
 		assert_true(trace_more(out, back) >= sizeof(head) + sizes[i]);
@@ -282,8 +283,8 @@ static void *write_many(void *arg)
 		struct trace_claim claim = trace_claim(trace_slots(bytes));
 
 		memset(body, (int)(i + writer->number), bytes);
-		trace_put_more(&claim, TRACE_MESSAGE, (uint8_t)i, 0, writer->number, i, ~i, (uint64_t)i * 0x9e3779b97f4a7c15u, body, bytes,
-			       NULL, 0);
+		trace_put_more(&claim, TRACE_MESSAGE, (uint8_t)i, 0, writer->number, i, ~i, (uint64_t)i * 0x9e3779b97f4a7c15u, body,
+			       bytes, NULL, 0);
 	}
 	return NULL;
 }

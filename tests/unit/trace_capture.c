@@ -21,7 +21,8 @@ static void request(struct scene *s, uint32_t from, uint32_t to, uint32_t index,
 {
 	const uint64_t addr = opcode == IBV_WR_SEND ? 0 : 0x7000;
 
-	scene_event(s, TRACE_POST_SEND, opcode, IBV_SEND_SIGNALED | (index == 1 ? IBV_SEND_SOLICITED : 0), from, index, length, 0x100 + index);
+	scene_event(s, TRACE_POST_SEND, opcode, IBV_SEND_SIGNALED | (index == 1 ? IBV_SEND_SOLICITED : 0), from, index, length,
+		    0x100 + index);
 	s->time += 100;
 	scene_event(s, TRACE_PLACED, 0, 0, to, ~0u, length, scene_whose(from, index));
 	scene_message(s, opcode, from, psn & ROCE_PSN_MASK, index, to, length, kept, addr);
@@ -39,8 +40,15 @@ static void connect(struct scene *s, uint32_t left, uint32_t right, enum ibv_qp_
 
 static void over_the_wire(struct scene *s)
 {
-	struct roce_packet packet = { .opcode = ROCE_OPCODE(ROCE_RC, ROCE_SEND_ONLY), .psn = 7, .length = 13, .qpn = RIGHT + 9, .pkey = 0xffff, .ack_req = true };
-	struct roce_packet ack = { .opcode = ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE), .psn = 7, .qpn = LEFT + 9, .pkey = 0xffff, .syndrome = 31, .msn = 1 };
+	struct roce_packet packet = { .opcode = ROCE_OPCODE(ROCE_RC, ROCE_SEND_ONLY),
+				      .psn = 7,
+				      .length = 13,
+				      .qpn = RIGHT + 9,
+				      .pkey = 0xffff,
+				      .ack_req = true };
+	struct roce_packet ack = {
+		.opcode = ROCE_OPCODE(ROCE_RC, ROCE_ACKNOWLEDGE), .psn = 7, .qpn = LEFT + 9, .pkey = 0xffff, .syndrome = 31, .msn = 1
+	};
 
 	connect(s, LEFT + 9, RIGHT + 9, IBV_QPT_RC, 1, 2);
 	scene_event(s, TRACE_POST_SEND, IBV_WR_SEND, IBV_SEND_SIGNALED, LEFT + 9, 0, 13, 0xfeed);
@@ -58,8 +66,10 @@ static void over_the_wire(struct scene *s)
 
 int main(int argc, char **argv)
 {
-	static const uint8_t operations[] = { IBV_WR_SEND,	IBV_WR_SEND_WITH_IMM,	   IBV_WR_RDMA_WRITE,	    IBV_WR_RDMA_WRITE_WITH_IMM,
-					      IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND_WITH_INV };
+	static const uint8_t operations[] = {
+		IBV_WR_SEND,	  IBV_WR_SEND_WITH_IMM,	     IBV_WR_RDMA_WRITE,		  IBV_WR_RDMA_WRITE_WITH_IMM,
+		IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND_WITH_INV
+	};
 	struct scene s = { .model = &model, .capture = &capture, .time = 1000 };
 	FILE *out = argc == 2 ? fopen(argv[1], "w") : NULL;
 	uint32_t index = 0;
@@ -71,7 +81,8 @@ int main(int argc, char **argv)
 	trace_capture_begin(&capture, out, &model, 1700000000000000000ull);
 	connect(&s, LEFT, RIGHT, IBV_QPT_RC, 1, 2);
 	for (size_t i = 0; i < sizeof(operations); i++)
-		request(&s, LEFT, RIGHT, index++, operations[i], operations[i] == IBV_WR_ATOMIC_CMP_AND_SWP || operations[i] == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : 13,
+		request(&s, LEFT, RIGHT, index++, operations[i],
+			operations[i] == IBV_WR_ATOMIC_CMP_AND_SWP || operations[i] == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : 13,
 			operations[i] == IBV_WR_ATOMIC_CMP_AND_SWP || operations[i] == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : 13);
 	/* Of several packets: 256, 256 and 88 bytes; of the last of them 8 bytes were kept. */
 	request(&s, LEFT, RIGHT, index++, IBV_WR_RDMA_WRITE, 600, 600);

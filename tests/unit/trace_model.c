@@ -87,10 +87,11 @@ static void tell_send(uint32_t index, uint32_t slot, uint64_t t, unsigned lost)
 
 static void life_of_a_send_has_both_ends(void **state)
 {
-	static const uint64_t times[TRACE_POINTS] = { [TRACE_POINT_POSTED] = 10,   [TRACE_POINT_RUNG] = 20,  [TRACE_POINT_SEEN] = 30,
-						      [TRACE_POINT_TAKEN] = 40,	   [TRACE_POINT_GATHERED] = 50, [TRACE_POINT_SENT] = 60,
-						      [TRACE_POINT_PLACED] = 70,   [TRACE_POINT_CQE] = 90,   [TRACE_POINT_POLLED] = 100,
-						      [TRACE_POINT_ACKED] = TRACE_NEVER - 1000 };
+	static const uint64_t times[TRACE_POINTS] = { [TRACE_POINT_POSTED] = 10,   [TRACE_POINT_RUNG] = 20,
+						      [TRACE_POINT_SEEN] = 30,	   [TRACE_POINT_TAKEN] = 40,
+						      [TRACE_POINT_GATHERED] = 50, [TRACE_POINT_SENT] = 60,
+						      [TRACE_POINT_PLACED] = 70,   [TRACE_POINT_CQE] = 90,
+						      [TRACE_POINT_POLLED] = 100,  [TRACE_POINT_ACKED] = TRACE_NEVER - 1000 };
 	const struct trace_send *send;
 	const struct trace_receive *receive;
 
@@ -509,9 +510,12 @@ static void quantiles_are_right_within_3_percent(void **state)
 
 /* ---- JSON ---- */
 
-static struct json_object *as_json(void (*write)(FILE *out, const struct trace_told *told), struct trace_shown *shown, uint32_t most)
+static struct json_object *as_json(void (*write)(FILE *out, const struct trace_told *told), struct trace_shown *shown,
+				   uint32_t most)
 {
-	struct trace_told told = { .model = &model, .shown = shown, .program = "a \"b\" </script>\\\n\xff\xe2\x82\xac", .start = 1234567890123456789ull };
+	struct trace_told told = {
+		.model = &model, .shown = shown, .program = "a \"b\" </script>\\\n\xff\xe2\x82\xac", .start = 1234567890123456789ull
+	};
 	struct json_object *json;
 	char *text;
 	size_t size;

@@ -19,10 +19,12 @@ struct scene {
 	uint64_t time;
 };
 
-static inline void scene_more(struct scene *s, enum trace_kind kind, uint8_t opcode, uint8_t flags, uint32_t qpn, uint32_t index, uint32_t length,
-			      uint64_t arg, const void *more, size_t bytes)
+static inline void scene_more(struct scene *s, enum trace_kind kind, uint8_t opcode, uint8_t flags, uint32_t qpn, uint32_t index,
+			      uint32_t length, uint64_t arg, const void *more, size_t bytes)
 {
-	const struct trace_event event = { .kind = kind, .opcode = opcode, .flags = flags, .qpn = qpn, .index = index, .length = length, .arg = arg };
+	const struct trace_event event = {
+		.kind = kind, .opcode = opcode, .flags = flags, .qpn = qpn, .index = index, .length = length, .arg = arg
+	};
 	const struct trace_item item = { s->time, s->process, &event, more, bytes };
 
 	trace_model_tell(s->model, &item);
@@ -53,8 +55,8 @@ static inline void scene_gid(uint8_t *gid, uint8_t last)
 }
 
 /* A QP of the scene's process, connected and ready. srq: -1: none. */
-static inline void scene_qp(struct scene *s, uint32_t qpn, uint32_t dest, enum ibv_qp_type type, uint8_t own, uint8_t peer, uint32_t mtu,
-			    int32_t srq)
+static inline void scene_qp(struct scene *s, uint32_t qpn, uint32_t dest, enum ibv_qp_type type, uint8_t own, uint8_t peer,
+			    uint32_t mtu, int32_t srq)
 {
 	struct trace_qp qp = { .type = type,
 			       .dest_qpn = dest,
@@ -72,13 +74,18 @@ static inline void scene_qp(struct scene *s, uint32_t qpn, uint32_t dest, enum i
 }
 
 /* One message through shared memory, of which `kept` bytes are shown; they count up. */
-static inline void scene_message(struct scene *s, uint8_t opcode, uint32_t qpn, uint32_t psn, uint32_t index, uint32_t dest, uint32_t length,
-				 uint32_t kept, uint64_t addr)
+static inline void scene_message(struct scene *s, uint8_t opcode, uint32_t qpn, uint32_t psn, uint32_t index, uint32_t dest,
+				 uint32_t length, uint32_t kept, uint64_t addr)
 {
 	struct {
 		struct trace_message about;
 		uint8_t payload[TRACE_SNAP];
-	} more = { .about = { .sq_index = index, .dest_qpn = dest, .rkey = 0x1234, .imm = htobe32(0x55), .qkey = 0x11111111, .kept = kept } };
+	} more = { .about = { .sq_index = index,
+			      .dest_qpn = dest,
+			      .rkey = 0x1234,
+			      .imm = htobe32(0x55),
+			      .qkey = 0x11111111,
+			      .kept = kept } };
 
 	more.about.compare_add = 5;
 	more.about.swap = 6;

@@ -49,7 +49,8 @@ function facts() {
 	counted("sends", M.sends.total);
 	counted("receives", M.receives.total);
 	counted("events", M.events);
-	if (failed || M.causes.length) add("failed", { n: count(Math.max(failed, M.causes.length)) }, "bad");
+	if (failed) add("failed", { n: count(failed) }, "bad");
+	else if (M.causes.length) add("causes", { n: count(M.causes.length) }, "bad");
 	else if (M.sends.count) add("fine", {}, "good");
 	byId("program").textContent = M.program;
 	document.title = `${M.program || "uroce"} – uroce trace`;

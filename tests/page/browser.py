@@ -21,20 +21,41 @@ def found():
 
 
 class Browser:
-    """One browser; page() opens a page and waits until it is loaded. What pages say, ask the network for or fail at is kept in `said`, `asked`, `failed`."""
+    """One browser; page() opens a page and waits until it is loaded. What pages say, ask for and fail at: `said`, `asked`, `failed`."""
 
     def __init__(self):
         self.directory = tempfile.TemporaryDirectory(prefix="uroce-page.")
         to_it, self.write_end = os.pipe()
         self.read_end, from_it = os.pipe()
-        command = [found(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
-                   "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--mute-audio",
-                   "--user-data-dir=" + self.directory.name, "--remote-debugging-pipe", "about:blank"]
+        command = [
+            found(),
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-extensions",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--hide-scrollbars",
+            "--mute-audio",
+            "--user-data-dir=" + self.directory.name,
+            "--remote-debugging-pipe",
+            "about:blank",
+        ]
         # The browser has the pipes at 3 and 4.
-        shell = "exec 3<&%d 4>&%d; exec \"$@\"" % (to_it, from_it)
+        shell = 'exec 3<&%d 4>&%d; exec "$@"' % (to_it, from_it)
         self.log = open(os.path.join(self.directory.name, "log"), "wb")
-        self.process = subprocess.Popen(["bash", "-c", shell, "browser"] + command, pass_fds=(to_it, from_it), stdin=subprocess.DEVNULL, stdout=self.log,
-                                        stderr=self.log, env=dict(os.environ, HOME=self.directory.name), start_new_session=True)
+        self.process = subprocess.Popen(
+            ["bash", "-c", shell, "browser"] + command,
+            pass_fds=(to_it, from_it),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            env=dict(os.environ, HOME=self.directory.name),
+            start_new_session=True,
+        )
         os.close(to_it)
         os.close(from_it)
         self.rest, self.number, self.session, self.loaded = b"", 0, None, set()
@@ -128,7 +149,9 @@ class Browser:
         """The value of an expression in the page; a promise is waited for."""
         result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
-            raise RuntimeError(result["exceptionDetails"].get("exception", {}).get("description", result["exceptionDetails"]["text"]))
+            raise RuntimeError(
+                result["exceptionDetails"].get("exception", {}).get("description", result["exceptionDetails"]["text"])
+            )
         return result["result"].get("value")
 
     def frames(self):
@@ -152,6 +175,9 @@ class Browser:
         more = {}
         if whole:
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            more = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 8000), "scale": 1}}
+            more = {
+                "captureBeyondViewport": True,
+                "clip": {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 8000), "scale": 1},
+            }
         with open(path, "wb") as file:
             file.write(base64.b64decode(self.call("Page.captureScreenshot", format="png", **more)["data"]))

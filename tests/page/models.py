@@ -12,11 +12,20 @@ import sys
 
 MARK = "/*UROCE_TRACE_MODEL*/null"
 
-SENDS = ("time qp index wr_id opcode flags length status posted rung seen gathered sent taken placed acked cqe polled "
-         "remote_cqe remote_polled list dest receive addr psn packets retries").split()
+SENDS = (
+    "time qp index wr_id opcode flags length status posted rung seen gathered sent taken placed acked cqe polled "
+    "remote_cqe remote_polled list dest receive addr psn packets retries"
+).split()
 RECEIVES = "time qp srq index wr_id room length status posted taken placed cqe polled send".split()
-PHASES = [("posted", "seen"), ("seen", "gathered"), ("gathered", "placed"), ("placed", "cqe"), ("cqe", "polled"),
-          ("posted", "placed"), ("posted", "polled")]
+PHASES = [
+    ("posted", "seen"),
+    ("seen", "gathered"),
+    ("gathered", "placed"),
+    ("placed", "cqe"),
+    ("cqe", "polled"),
+    ("posted", "placed"),
+    ("posted", "polled"),
+]
 
 
 def text(en, zh):
@@ -29,11 +38,23 @@ class Trace:
     def __init__(self, program, names=("ib_send_lat", "ib_send_lat"), seed=1):
         self.random = random.Random(seed)
         self.model = {
-            "format": "uroce-trace", "version": 1, "program": program, "start_ns": "1767000000123456789", "duration": 0,
-            "events": 0, "dropped": 0,
-            "processes": [{"id": i, "pid": 4711 + i, "name": name, "host": 0, "events": 0, "dropped": 0}
-                          for i, name in enumerate(names)],
-            "qps": [], "cqs": [], "srqs": [], "fills": [], "phases": [], "causes": []}
+            "format": "uroce-trace",
+            "version": 1,
+            "program": program,
+            "start_ns": "1767000000123456789",
+            "duration": 0,
+            "events": 0,
+            "dropped": 0,
+            "processes": [
+                {"id": i, "pid": 4711 + i, "name": name, "host": 0, "events": 0, "dropped": 0} for i, name in enumerate(names)
+            ],
+            "qps": [],
+            "cqs": [],
+            "srqs": [],
+            "fills": [],
+            "phases": [],
+            "causes": [],
+        }
         self.sends, self.receives = [], []
         self.packets, self.cq_events, self.retries = [], [], []
         self.levels = {}
@@ -41,23 +62,42 @@ class Trace:
 
     def cq(self, process, entries):
         number = len(self.model["cqs"])
-        self.model["cqs"].append({"id": number, "process": process, "cqn": number + 1, "entries": entries, "created": 900,
-                                  "destroyed": None})
+        self.model["cqs"].append(
+            {"id": number, "process": process, "cqn": number + 1, "entries": entries, "created": 900, "destroyed": None}
+        )
         return number
 
     def srq(self, process, max_wr):
         number = len(self.model["srqs"])
-        self.model["srqs"].append({"id": number, "process": process, "srqn": number + 1, "max_wr": max_wr, "created": 950,
-                                   "destroyed": None})
+        self.model["srqs"].append(
+            {"id": number, "process": process, "srqn": number + 1, "max_wr": max_wr, "created": 950, "destroyed": None}
+        )
         return number
 
     def qp(self, process, cq, srq=None, depth=128, kind="RC", wire=False):
         number = len(self.model["qps"])
-        self.model["qps"].append({
-            "id": number, "process": process, "qpn": 0x4000 * (1 + process) + number, "type": kind, "wire": wire,
-            "sgid": "::ffff:10.0.0.%d" % (1 + process), "dgid": None, "dest_qpn": None, "peer": None, "mtu": 1024,
-            "send_cq": cq, "recv_cq": cq, "srq": srq, "max_send_wr": depth, "max_recv_wr": depth, "created": 1000,
-            "destroyed": None, "states": [[1000, "RESET"], [2000, "INIT"], [3000, "RTR"], [4000, "RTS"]]})
+        self.model["qps"].append(
+            {
+                "id": number,
+                "process": process,
+                "qpn": 0x4000 * (1 + process) + number,
+                "type": kind,
+                "wire": wire,
+                "sgid": "::ffff:10.0.0.%d" % (1 + process),
+                "dgid": None,
+                "dest_qpn": None,
+                "peer": None,
+                "mtu": 1024,
+                "send_cq": cq,
+                "recv_cq": cq,
+                "srq": srq,
+                "max_send_wr": depth,
+                "max_recv_wr": depth,
+                "created": 1000,
+                "destroyed": None,
+                "states": [[1000, "RESET"], [2000, "INIT"], [3000, "RTR"], [4000, "RTS"]],
+            }
+        )
         return number
 
     def connect(self, a, b):
@@ -77,8 +117,15 @@ class Trace:
         srq = self.model["qps"][qp]["srq"]
         row = dict.fromkeys(RECEIVES)
         index = self.index(("rq", qp) if srq is None else ("srq", srq))
-        row.update(time=time, qp=qp if srq is None else None, srq=srq, index=index, room=room, posted=0,
-                   wr_id="0x%x" % (index if wr_id is None else wr_id))
+        row.update(
+            time=time,
+            qp=qp if srq is None else None,
+            srq=srq,
+            index=index,
+            room=room,
+            posted=0,
+            wr_id="0x%x" % (index if wr_id is None else wr_id),
+        )
         self.receives.append(row)
         self.step("rq" if srq is None else "srq", qp if srq is None else srq, time, 1)
         return row
@@ -89,9 +136,21 @@ class Trace:
         mine, dest = self.model["qps"][qp], self.model["qps"][qp]["peer"]
         row = dict.fromkeys(SENDS)
         index = self.index(("sq", qp))
-        row.update(time=time, qp=qp, index=index, wr_id="0x%x" % (index if wr_id is None else wr_id), opcode=opcode,
-                   flags=2 if signaled else 0, length=length, posted=0, list=list_of, dest=dest, psn=index, retries=0,
-                   packets=max(1, -(-length // mine["mtu"])))
+        row.update(
+            time=time,
+            qp=qp,
+            index=index,
+            wr_id="0x%x" % (index if wr_id is None else wr_id),
+            opcode=opcode,
+            flags=2 if signaled else 0,
+            length=length,
+            posted=0,
+            list=list_of,
+            dest=dest,
+            psn=index,
+            retries=0,
+            packets=max(1, -(-length // mine["mtu"])),
+        )
         if opcode.startswith("RDMA") or opcode.startswith("ATOMIC"):
             row["addr"] = "0x7f00deadb000"
         at = 0
@@ -148,10 +207,22 @@ class Trace:
         self.sends.append(row)
         if cause:
             code, name, short, what, todo = cause
-            self.model["causes"].append({
-                "time": time + after - 10, "process": self.model["qps"][qp]["process"], "qp": qp, "of": row, "code": code,
-                "name": name, "error": number, "outcome": "IBV_WC_" + status, "wr_id": row["wr_id"], "short": short,
-                "what": what, "todo": todo})
+            self.model["causes"].append(
+                {
+                    "time": time + after - 10,
+                    "process": self.model["qps"][qp]["process"],
+                    "qp": qp,
+                    "of": row,
+                    "code": code,
+                    "name": name,
+                    "error": number,
+                    "outcome": "IBV_WC_" + status,
+                    "wr_id": row["wr_id"],
+                    "short": short,
+                    "what": what,
+                    "todo": todo,
+                }
+            )
         return row
 
     def finish(self, shown=None):
@@ -175,8 +246,12 @@ class Trace:
         model["packets"] = self.table("time qp out opcode psn length send again".split(), self.packets)
         model["cq_events"] = self.table("time cq kind".split(), self.cq_events)
         model["retries"] = self.table("time qp send kind count".split(), self.retries)
-        limits = {"sq": lambda i: model["qps"][i]["max_send_wr"], "rq": lambda i: model["qps"][i]["max_recv_wr"],
-                  "srq": lambda i: model["srqs"][i]["max_wr"], "cq": lambda i: model["cqs"][i]["entries"]}
+        limits = {
+            "sq": lambda i: model["qps"][i]["max_send_wr"],
+            "rq": lambda i: model["qps"][i]["max_recv_wr"],
+            "srq": lambda i: model["srqs"][i]["max_wr"],
+            "cq": lambda i: model["cqs"][i]["entries"],
+        }
         for (queue, owner), steps in sorted(self.levels.items()):
             level, most, points = 0, 0, [[0, 0]]
             for time, by in sorted(steps):
@@ -190,17 +265,32 @@ class Trace:
             if len(points) > 4000:
                 size = -(-len(points) // 2000)
                 fill["merged"] = True
-                fill["points"] = [[part[0][0], min(p[1] for p in part), max(p[1] for p in part)]
-                                  for part in (points[i:i + size] for i in range(0, len(points), size))]
+                fill["points"] = [
+                    [part[0][0], min(p[1] for p in part), max(p[1] for p in part)]
+                    for part in (points[i : i + size] for i in range(0, len(points), size))
+                ]
             model["fills"].append(fill)
         for opcode in sorted({row["opcode"] for row in self.sends}):
             for begin, end in PHASES:
-                took = sorted(row[end] - row[begin] for row in self.sends
-                              if row["opcode"] == opcode and row[begin] is not None and row[end] is not None)
+                took = sorted(
+                    row[end] - row[begin]
+                    for row in self.sends
+                    if row["opcode"] == opcode and row[begin] is not None and row[end] is not None
+                )
                 if took:
-                    model["phases"].append({
-                        "opcode": opcode, "from": begin, "to": end, "count": len(took), "min": took[0],
-                        "p50": took[len(took) // 2], "p99": took[len(took) * 99 // 100], "max": took[-1], "sum": sum(took)})
+                    model["phases"].append(
+                        {
+                            "opcode": opcode,
+                            "from": begin,
+                            "to": end,
+                            "count": len(took),
+                            "min": took[0],
+                            "p50": took[len(took) // 2],
+                            "p99": took[len(took) * 99 // 100],
+                            "max": took[-1],
+                            "sum": sum(took),
+                        }
+                    )
         times = [row["time"] + max(row[c] or 0 for c in ("cqe", "polled", "placed")) for row in self.sends + self.receives]
         model["duration"] = max([model["duration"]] + times) + 1000
         model["events"] = 9 * len(self.sends) + 5 * len(self.receives)
@@ -245,22 +335,38 @@ def small():
     trace.send(time + 4500, a, "ATOMIC_FETCH_AND_ADD", 8)
     row = trace.send(time + 5200, a, "RDMA_WRITE_WITH_IMM", 512, receive=waiting[b].pop(0))
     for i in range(10):
-        trace.cq_events.append({"time": 12500 + 1100 * i, "cq": 1, "kind": ("empty", "armed", "fired", "awoke", "armed solicited")[i % 5]})
+        trace.cq_events.append(
+            {"time": 12500 + 1100 * i, "cq": 1, "kind": ("empty", "armed", "fired", "awoke", "armed solicited")[i % 5]}
+        )
     return trace.finish()
 
 
-RNR = (31, "RNR", text("receiver not ready", "接收方未就绪"),
-       text("The SEND of wr_id 0x11 on QP 0x4000 found no receive posted at QP 0x8001 of process 4712; 7 tries in 4.6 ms, "
-            "min_rnr_timer 12 (0.64 ms).",
-            "QP 0x4000 上 wr_id 为 0x11 的 SEND 在进程 4712 的 QP 0x8001 上没有找到已提交的接收；4.6 ms 内尝试了 7 次，min_rnr_timer 为 12（0.64 ms）。"),
-       text("Post receives before the other end sends, and post new ones as soon as completions are polled.",
-            "在对端发送之前提交接收，并在轮询到完成后立即提交新的接收。"))
-BOUNDS = (12, "RKEY_BOUNDS", text("outside of the remote region", "超出远端内存区域"),
-          text("The RDMA WRITE of wr_id 0x13 on QP 0x4000 names 4097 bytes at 0x7f12a4000000 with rkey 0x1a2b00, and that region ends "
-               "one byte before: it is 0x7f12a4000000-0x7f12a4001000 (4096 bytes).",
-               "QP 0x4000 上 wr_id 为 0x13 的 RDMA WRITE 用 rkey 0x1a2b00 指定了 0x7f12a4000000 处的 4097 字节，超出该区域 1 字节："
-               "该区域为 0x7f12a4000000-0x7f12a4001000（4096 字节）。"),
-          text("Register all of the buffer, or write less.", "注册整个缓冲区，或写入更少的数据。"))
+RNR = (
+    31,
+    "RNR",
+    text("receiver not ready", "接收方未就绪"),
+    text(
+        "The SEND of wr_id 0x11 on QP 0x4000 found no receive posted at QP 0x8001 of process 4712; 7 tries in 4.6 ms, "
+        "min_rnr_timer 12 (0.64 ms).",
+        "QP 0x4000 上 wr_id 为 0x11 的 SEND 在进程 4712 的 QP 0x8001 上没有找到已提交的接收；4.6 ms 内尝试了 7 次，min_rnr_timer 为 12（0.64 ms）。",
+    ),
+    text(
+        "Post receives before the other end sends, and post new ones as soon as completions are polled.",
+        "在对端发送之前提交接收，并在轮询到完成后立即提交新的接收。",
+    ),
+)
+BOUNDS = (
+    12,
+    "RKEY_BOUNDS",
+    text("outside of the remote region", "超出远端内存区域"),
+    text(
+        "The RDMA WRITE of wr_id 0x13 on QP 0x4000 names 4097 bytes at 0x7f12a4000000 with rkey 0x1a2b00, and that region ends "
+        "one byte before: it is 0x7f12a4000000-0x7f12a4001000 (4096 bytes).",
+        "QP 0x4000 上 wr_id 为 0x13 的 RDMA WRITE 用 rkey 0x1a2b00 指定了 0x7f12a4000000 处的 4097 字节，超出该区域 1 字节："
+        "该区域为 0x7f12a4000000-0x7f12a4001000（4096 字节）。",
+    ),
+    text("Register all of the buffer, or write less.", "注册整个缓冲区，或写入更少的数据。"),
+)
 
 
 def causes():
@@ -277,7 +383,12 @@ def causes():
     trace.model["qps"][a]["states"].append([time + 9000, "ERR"])
     for i in range(3):
         trace.fail(time + 9800 + 100 * i, a, "SEND", "WR_FLUSH_ERR", 5, None, after=300)
-    trace.model["qps"][a]["states"] += [[time + 15000, "RESET"], [time + 15500, "INIT"], [time + 16000, "RTR"], [time + 16500, "RTS"]]
+    trace.model["qps"][a]["states"] += [
+        [time + 15000, "RESET"],
+        [time + 15500, "INIT"],
+        [time + 16000, "RTR"],
+        [time + 16500, "RTS"],
+    ]
     time += 18000
     for i in range(3):
         trace.send(time, a, "RDMA_WRITE", 2048)
@@ -286,10 +397,19 @@ def causes():
     trace.model["qps"][a]["states"].append([time + 1300, "ERR"])
     trace.model["dropped"] = 17
     trace.model["processes"][1]["dropped"] = 17
-    trace.model["advice"] = [{
-        "time": None, "process": 1, "qp": b, "cq": None, "srq": None,
-        "what": text("The receive queue of QP 0x8001 ran dry after 6 messages, for 9.0 µs.", "QP 0x8001 的接收队列在 6 个消息之后耗尽，持续 9.0 µs。"),
-        "todo": text("A depth of 8, posted before the other end sends, would have sufficed.", "在对端发送之前提交、深度为 8 就足够了。")}]
+    trace.model["advice"] = [
+        {
+            "time": None,
+            "process": 1,
+            "qp": b,
+            "cq": None,
+            "srq": None,
+            "what": text(
+                "The receive queue of QP 0x8001 ran dry after 6 messages, for 9.0 µs.", "QP 0x8001 的接收队列在 6 个消息之后耗尽，持续 9.0 µs。"
+            ),
+            "todo": text("A depth of 8, posted before the other end sends, would have sufficed.", "在对端发送之前提交、深度为 8 就足够了。"),
+        }
+    ]
     model = trace.finish()
     for row, retry in zip(model["retries"]["rows"], trace.retries):
         row[2] = retry["of"]["place"]
@@ -315,8 +435,18 @@ def wire():
         row = trace.send(time, clients[here], "SEND", trace.random.choice((48, 200, 1800)), receive=pool.pop(0))
         for n in range(row["packets"]):
             for qp, out, at in ((clients[here], 1, row["sent"]), (servers[here], 0, row["placed"] - 20)):
-                trace.packets.append({"time": time + at + 60 * n, "qp": qp, "out": out, "opcode": 4, "psn": row["psn"] + n,
-                                      "length": 1024, "of": row, "again": 0})
+                trace.packets.append(
+                    {
+                        "time": time + at + 60 * n,
+                        "qp": qp,
+                        "out": out,
+                        "opcode": 4,
+                        "psn": row["psn"] + n,
+                        "length": 1024,
+                        "of": row,
+                        "again": 0,
+                    }
+                )
         done = time + row["remote_polled"]
         trace.send(done + 400, servers[here], "RDMA_WRITE_WITH_IMM" if turn % 3 else "SEND_WITH_IMM", 4096)
         if turn % 2:
@@ -368,8 +498,10 @@ def hostile():
     """Texts that would be code if a page took them for HTML."""
     trace, (a, b) = pair(HOSTILE, (HOSTILE, "<!--<script>" + HOSTILE), depth=16, entries=32)
     trace.send(9000, a, HOSTILE, wr_id=0)
-    trace.send(12000, a, "__proto__", wr_id=0xffffffffffffffff)
-    trace.fail(15000, b, "SEND", "toString", 10, (1, HOSTILE, text(HOSTILE, HOSTILE), text(HOSTILE, HOSTILE), text(HOSTILE, HOSTILE)))
+    trace.send(12000, a, "__proto__", wr_id=0xFFFFFFFFFFFFFFFF)
+    trace.fail(
+        15000, b, "SEND", "toString", 10, (1, HOSTILE, text(HOSTILE, HOSTILE), text(HOSTILE, HOSTILE), text(HOSTILE, HOSTILE))
+    )
     trace.model["qps"][a]["sgid"] = HOSTILE
     trace.model["qps"][a]["states"].append([9000, HOSTILE])
     model = trace.finish()
@@ -387,14 +519,30 @@ def sparse():
     trace.model["qps"][a].update(srq=None, dgid=None)
     rows = [trace.send(9000 + 700 * i, a, ("SEND", "RDMA_READ")[i % 2]) for i in range(12)]
     for i, row in enumerate(rows):
-        for j, stage in enumerate(("posted", "rung", "seen", "gathered", "sent", "placed", "cqe", "polled", "status", "dest", "length", "wr_id")):
+        for j, stage in enumerate(
+            ("posted", "rung", "seen", "gathered", "sent", "placed", "cqe", "polled", "status", "dest", "length", "wr_id")
+        ):
             if (i * 7 + j * 5) % 12 < i:
                 row[stage] = None
     trace.model["qps"][a]["mtu"] = None
     model = trace.finish()
     model["start_ns"] = None
-    model["causes"].append({"time": 9100, "process": 0, "qp": None, "send": None, "code": 3, "name": "ENOMEM", "error": 12,
-                            "outcome": "ibv_post_send: ENOMEM", "wr_id": None, "short": {"en": "the send queue is full"}, "what": None, "todo": None})
+    model["causes"].append(
+        {
+            "time": 9100,
+            "process": 0,
+            "qp": None,
+            "send": None,
+            "code": 3,
+            "name": "ENOMEM",
+            "error": 12,
+            "outcome": "ibv_post_send: ENOMEM",
+            "wr_id": None,
+            "short": {"en": "the send queue is full"},
+            "what": None,
+            "todo": None,
+        }
+    )
     return model
 
 

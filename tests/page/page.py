@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-The page of a trace in a real browser: each function below is a test. It sees what a person does, the page itself: texts, pictures, keys, clicks.
+The page of a trace in a real browser: each function below is a test. It sees and does what a person does: texts, pictures, keys, clicks.
 
 usage: page.py PAGE TEST    PAGE: the template; exits with 77 where there is no browser
 """
@@ -59,7 +59,9 @@ class Test:
     def quiet(self):
         """Nothing failed, was complained of or asked for but the file (and the empty picture of the tab, which is in it)."""
         same(self.browser.failed, [])
-        same([text for text in self.browser.said if "willReadFrequently" not in text], [])  # that is said of this test's own reading
+        same(
+            [text for text in self.browser.said if "willReadFrequently" not in text], []
+        )  # that is said of this test's own reading
         same([url for url in self.browser.asked if not url.startswith(("file://" + self.path, "data:,", "about:"))], [])
 
     def js(self, script):
@@ -82,17 +84,22 @@ class Test:
         self.press('#grid .rows .line[data-place="%d"]' % place)
 
     def fill(self, name, value):
-        self.js("""new Promise(done => {
+        self.js(
+            """new Promise(done => {
             const field = document.getElementById("filter").elements[%r];
             field.value = %r;
             field.dispatchEvent(new Event("input", {bubbles: true}));
             setTimeout(done, 260);
-        })""" % (name, value))
+        })"""
+            % (name, value)
+        )
 
     def rows(self):
         """The rows of the table that are in sight, as lists of texts."""
-        return self.js("""[...document.querySelectorAll("#grid .rows .line")].filter(line => !line.hidden)
-            .sort((a, b) => a.dataset.place - b.dataset.place).map(line => [...line.children].map(cell => cell.textContent))""")
+        return self.js(
+            """[...document.querySelectorAll("#grid .rows .line")].filter(line => !line.hidden)
+            .sort((a, b) => a.dataset.place - b.dataset.place).map(line => [...line.children].map(cell => cell.textContent))"""
+        )
 
     def passing(self):
         return int(re.match(r"[\d,]+", self.text("#matching")).group().replace(",", ""))
@@ -128,7 +135,14 @@ def pictures_are_drawn(t):
         t.open("small", dark=dark)
         for canvas in "overview", "messages", "queues", "stacks":
             t.drawn(canvas)
-        for canvas, variable in (("messages", "op-send"), ("messages", "op-read"), ("queues", "sq"), ("queues", "rq"), ("queues", "cq"), ("stacks", "p4")):
+        for canvas, variable in (
+            ("messages", "op-send"),
+            ("messages", "op-read"),
+            ("queues", "sq"),
+            ("queues", "rq"),
+            ("queues", "cq"),
+            ("stacks", "p4"),
+        ):
             t.find(canvas, variable)
     t.open("wire")
     t.find("queues", "srq")
@@ -158,7 +172,14 @@ def causes_are_told_where_they_happened(t):
 def clicked_request_is_followed_everywhere(t):
     t.open("small")
     t.browser.click(*t.find("messages", "op-write", 0.5))
-    holds(t.text("#life"), "RDMA_WRITE wr_id", "The program posted it", "It was taken up", "The last byte was in the memory of the other end", "ns later, at")
+    holds(
+        t.text("#life"),
+        "RDMA_WRITE wr_id",
+        "The program posted it",
+        "It was taken up",
+        "The last byte was in the memory of the other end",
+        "ns later, at",
+    )
     same(t.count("#grid .line.followed"), 1)
     # Another request, in the same window of time: each picture looks different.
     names, window = ("overview", "messages", "queues", "stacks"), t.text("#window")
@@ -180,7 +201,9 @@ def clicked_request_is_followed_everywhere(t):
     same(t.count("#life[hidden]"), 1)
     # By a row, a bar and a queue.
     t.row(0)
-    holds(t.text("#life"), "Receive wr_id 0x0", "The program posted this receive, with room for 64 bytes", "A message took it: SEND")
+    holds(
+        t.text("#life"), "Receive wr_id 0x0", "The program posted this receive, with room for 64 bytes", "A message took it: SEND"
+    )
     t.press("#life > button")
     holds(t.text("#life"), "SEND wr_id", "which had waited for", "at the other end, ib_send_lat")
     before = t.text("#lifeTitle")
@@ -253,8 +276,10 @@ def both_languages_are_spoken(t):
     holds(english, "What failed, and why", "The program posted it", "found no receive posted")
     assert not re.search(r"[\u4e00-\u9fff]", english.replace("中文", "")), "Chinese is left"
     # What is never translated are names: of states, verbs, fields, programs, units.
-    allowed = set("""English SQ RQ CQ SRQ WQE CQE SEND RDMA WRITE READ RECV QP PID RNR SUCCESS IBV_WC Esc Ctrl Shift uroce trace of wr_id 0x rkey min_rnr_timer ms µs ns us store
-        backup build peer WR_FLUSH_ERR REM_ACCESS_ERR RNR_RETRY_EXC_ERR RKEY_BOUNDS IBV_WC_RNR_RETRY_EXC_ERR IBV_WC_REM_ACCESS_ERR RDMA_WRITE signaled s N P x""".split())
+    allowed = set(
+        """English SQ RQ CQ SRQ WQE CQE SEND RDMA WRITE READ RECV QP PID RNR SUCCESS IBV_WC Esc Ctrl Shift uroce trace of wr_id 0x rkey min_rnr_timer ms µs ns us store
+        backup build peer WR_FLUSH_ERR REM_ACCESS_ERR RNR_RETRY_EXC_ERR RKEY_BOUNDS IBV_WC_RNR_RETRY_EXC_ERR IBV_WC_REM_ACCESS_ERR RDMA_WRITE signaled s N P x""".split()
+    )
     left = {word for word in re.findall(r"[A-Za-z_]{2,}", re.sub(r"0x[0-9a-f]+", "", chinese))} - allowed
     same(left, set())
     same(t.browser.run("document.querySelectorAll('[data-t]:empty').length"), 0)
@@ -265,10 +290,15 @@ def words_are_there_in_both_languages(t):
     """The same keys on both sides, but for singulars, which Chinese has not; and none is missing."""
     t.open("small")
     block = re.search(r"const WORDS = \{.*?\n\};\n", t.template, re.S).group()
-    keys = t.browser.run("""(() => { %s
+    keys = t.browser.run(
+        """(() => { %s
         const flat = (at, name) => typeof at === "object" ? Object.entries(at).flatMap(([k, v]) => flat(v, name + "." + k)) : [name];
-        return [flat(WORDS.en, ""), flat(WORDS.zh, "")]; })()""" % block)
-    english, chinese = (set(key for key in side if not key.endswith("1") or "glossary" in key or "flags" in key or "parts" in key) for side in keys)
+        return [flat(WORDS.en, ""), flat(WORDS.zh, "")]; })()"""
+        % block
+    )
+    english, chinese = (
+        set(key for key in side if not key.endswith("1") or "glossary" in key or "flags" in key or "parts" in key) for side in keys
+    )
     same(english ^ chinese, set())
     used = set(re.findall(r"""say\("([\w.]+)"[,)]""", t.template)) | set(re.findall(r'data-t="(\w+)"', t.template))
     known = {key[1:] for key in keys[0]}
@@ -287,10 +317,14 @@ def phone_needs_no_sideways_scrolling(t):
     same(box, [0, 390, 844, 844])
     # Two fingers that part zoom; one that goes sideways moves.
     t.press("#life .last")
-    x, y = t.js("(c => { c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect(); return [b.left, b.top + b.height / 2]; })(document.getElementById('messages'))")
+    x, y = t.js(
+        "(c => { c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect(); return [b.left, b.top + b.height / 2]; })(document.getElementById('messages'))"
+    )
 
     def touch(kind, *points):
-        t.browser.call("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": px, "y": y, "id": n} for n, px in enumerate(points)])
+        t.browser.call(
+            "Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": px, "y": y, "id": n} for n, px in enumerate(points)]
+        )
 
     before = t.span()
     touch("touchStart", x + 120, x + 200)
@@ -321,7 +355,9 @@ def pictures_zoom_and_move(t):
     assert t.span()[0] == 0 and t.span()[1] > start[1] - 2000
     t.press("#zoom button", 4)
     same(t.span(), start)
-    x, y = t.js("(c => { c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect(); return [b.left + 500, b.top + b.height / 2]; })(document.getElementById('messages'))")
+    x, y = t.js(
+        "(c => { c.scrollIntoView({block: 'center'}); const b = c.getBoundingClientRect(); return [b.left + 500, b.top + b.height / 2]; })(document.getElementById('messages'))"
+    )
     # The wheel is the page's until the picture was clicked, or Ctrl is held.
     t.browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=0.001)
     t.browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-120, modifiers=2)
@@ -367,10 +403,13 @@ def many_requests_are_borne(t):
     assert t.count("#grid .rows .line") < 60
     # A frame is the time of some milliseconds of the processor, not of seconds, at every zoom; the machine may be slow.
     for button in 5, 4, 0, 0, 0, 0, 0, 0, 0:
-        took = t.js("""new Promise(done => {
+        took = t.js(
+            """new Promise(done => {
             document.querySelectorAll("#zoom button")[%d].click();
             requestAnimationFrame(() => { const begin = performance.now(); requestAnimationFrame(() => done(performance.now() - begin)); });
-        })""" % button)
+        })"""
+            % button
+        )
         assert took < 3000, "a frame took %d ms" % took
         t.drawn("messages")
     t.js("document.getElementById('grid').scrollTop = 1e9")
@@ -437,7 +476,8 @@ def nothing_is_said_to_be_nothing(t):
 def colours_can_be_told_from_their_ground(t):
     for dark in False, True:
         t.open("small", dark=dark)
-        ratios = t.browser.run("""(() => {
+        ratios = t.browser.run(
+            """(() => {
             const style = getComputedStyle(document.documentElement), light = name => {
                 const [r, g, b] = style.getPropertyValue("--" + name).trim().match(/[0-9a-f]{2}/gi).map(x => parseInt(x, 16) / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
                 return .2126 * r + .7152 * g + .0722 * b;
@@ -445,7 +485,8 @@ def colours_can_be_told_from_their_ground(t):
             const ratio = (a, b) => (Math.max(light(a), light(b)) + .05) / (Math.min(light(a), light(b)) + .05);
             return [["ink", "card"], ["dim", "card"], ["dim", "faint"], ["dim", "ground"], ["accent", "card"], ["bad", "card"], ["bad", "bad-ground"], ["ink", "bad-ground"], ["dim", "bad-ground"], ["warn", "warn-ground"], ["good", "card"],
                 ...["send", "imm", "inv", "write", "writeimm", "read", "atomic", "recv", "other"].map(name => ["op-" + name, "card", 3])].map(([a, b, least]) => [a, b, ratio(a, b), least || 4.5]);
-        })()""")
+        })()"""
+        )
         t.press("#theme")
         same(t.browser.run("document.documentElement.dataset.theme"), "light" if dark else "dark")
         for a, b, ratio, least in ratios:
@@ -454,8 +495,13 @@ def colours_can_be_told_from_their_ground(t):
 
 def keyboard_and_readers_reach_everything(t):
     t.open("causes")
-    same(t.browser.run("""[...document.querySelectorAll("button, select, input, canvas[tabindex], [role=grid]")].filter(e => e.offsetParent)
-        .filter(e => !(e.textContent.trim() || e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || e.labels && e.labels.length)).map(e => e.outerHTML)"""), [])
+    same(
+        t.browser.run(
+            """[...document.querySelectorAll("button, select, input, canvas[tabindex], [role=grid]")].filter(e => e.offsetParent)
+        .filter(e => !(e.textContent.trim() || e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || e.labels && e.labels.length)).map(e => e.outerHTML)"""
+        ),
+        [],
+    )
     t.js("document.getElementById('grid').focus()")
     for _ in range(3):
         t.browser.key("ArrowDown")
@@ -470,7 +516,13 @@ def keyboard_and_readers_reach_everything(t):
 
 def page_is_one_file(t):
     """It names no other: nothing of it could be asked for."""
-    same(re.findall(r"""(?:src|href)\s*=\s*["'](?!data:,|#)[^"']*|url\((?!data:)[^)]*|@import|\bfetch\(|XMLHttpRequest|WebSocket""", t.template), [])
+    same(
+        re.findall(
+            r"""(?:src|href)\s*=\s*["'](?!data:,|#)[^"']*|url\((?!data:)[^)]*|@import|\bfetch\(|XMLHttpRequest|WebSocket""",
+            t.template,
+        ),
+        [],
+    )
     same(re.findall(r"https?://(?!www\.w3\.org/2000/svg)[^\s\"']*", t.template), [])
     same(t.template.count(models.MARK), 1)
 

@@ -49,7 +49,8 @@ function facts() {
 	counted("sends", M.sends.total);
 	counted("receives", M.receives.total);
 	counted("events", M.events);
-	if (failed || M.causes.length) add("failed", { n: count(Math.max(failed, M.causes.length)) }, "bad");
+	if (failed) add("failed", { n: count(failed) }, "bad");
+	else if (M.causes.length) add("causes", { n: count(M.causes.length) }, "bad");
 	else if (M.sends.count) add("fine", {}, "good");
 	byId("program").textContent = M.program;
 	document.title = `${M.program || "uroce"} – uroce trace`;
@@ -80,7 +81,7 @@ function causeCard(cause, leads) {
 	if (leads && qpAt(cause.qp)) head.append(make("span", { class: "dim" }, qpName(cause.qp)));
 	if (leads && cause.wr_id) head.append(make("span", { class: "dim" }, "wr_id " + cause.wr_id));
 	const card = make("div", { class: "cause" }, head, make("p", {}, told(cause.what) || told(cause.short)));
-	if (told(cause.todo)) card.append(make("p", { class: "dim" }, `${say("todo")} ${told(cause.todo)}`));
+	if (told(cause.todo)) card.append(make("p", { class: "dim" }, `${say("todo")}${told(cause.todo)}`));
 	if (leads) {
 		const button = make("button", { type: "button", class: "small" }, say("show"));
 		button.addEventListener("click", () => {
@@ -117,7 +118,7 @@ function advice() {
 	byId("advice").replaceChildren(
 		...M.advice.map((one) => {
 			const card = make("div", { class: "advice" }, make("p", {}, told(one.what)));
-			if (told(one.todo)) card.append(make("p", { class: "dim" }, `${say("todo")} ${told(one.todo)}`));
+			if (told(one.todo)) card.append(make("p", { class: "dim" }, `${say("todo")}${told(one.todo)}`));
 			return card;
 		}),
 	);

@@ -429,7 +429,8 @@ function messages(canvas) {
 		const width = c.measureText(text).width,
 			middle = Math.max(gutter() + width / 2 + 2, Math.min(x, p.width - width / 2 - 4));
 		for (const away of [14, 27, 40]) {
-			if (x < gutter() || x > p.width || !texts.take(middle - width / 2, y + side * away - 6, width, 12)) continue;
+			if (x < gutter() || x > p.width || !texts.take(middle - width / 2, y + side * away - 6, width, 12))
+				continue;
 			c.strokeStyle = ink.dim;
 			c.lineWidth = 0.8;
 			line(c, x, y, x, y + side * (away - 6));

@@ -66,6 +66,13 @@ check-fuzz:
 	@cmake --build $(BUILD)-$@ -j$(JOBS) --target fuzzers
 	@scripts/check $(BUILD)-$@ -L fuzz
 
+# The page of uroce trace in a headless browser; `make check` runs these too where there is one.
+check-page:
+	@scripts/need build page
+	@$(MAKE) --no-print-directory configure
+	@cmake --build $(BUILD) --target trace_page
+	@scripts/check $(BUILD) -L page
+
 # Against soft-RoCE of Linux, in a virtual machine made of Debian's packages.
 check-interop:
 	@scripts/need build run check interop
@@ -95,4 +102,4 @@ bench bench-net:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-build clean bench bench-net
+.PHONY: all configure install demo check check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-page check-build clean bench bench-net

@@ -21,7 +21,6 @@
 #include "nic/prefetch.h"
 #include "nic/segment.h"
 #include "observe/pass.h"
-#include "observe/runtime.h"
 
 #define SLOTS (1u << 21) /* 64 MiB */
 
@@ -526,19 +525,19 @@ static int bind_to(int fd, const char *name)
 
 int trace_listen(char *name)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), dir, error;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
+	const char *temporary;
 	uint64_t random;
 
+	*name = '\0';
 	if (fd < 0)
 		return -1;
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		goto refused;
-	dir = runtime_open();
-	*name = '\0';
-	if (dir >= 0)
-		close(dir);
-	if (dir < 0 ||
-	    snprintf(name, TRACE_NAME, "%s/trace-%016llx", runtime_directory(), (unsigned long long)random) >= TRACE_NAME ||
+	/* Not in the user's runtime directory: hosts of a lab have one each. */
+	temporary = secure_getenv("TMPDIR");
+	if (snprintf(name, TRACE_NAME, "%s/uroce-trace-%016llx", temporary && *temporary == '/' ? temporary : "/tmp",
+		     (unsigned long long)random) >= TRACE_NAME ||
 	    bind_to(fd, name)) {
 		snprintf(name, TRACE_NAME, "uroce-trace-%016llx", (unsigned long long)random);
 		if (bind_to(fd, name))

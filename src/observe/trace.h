@@ -221,8 +221,8 @@ static inline uint64_t trace_time(const struct trace_event *event)
 size_t trace_more(const struct trace_event *event, void *to);
 
 /*
- * A socket that processes give their rings to, and the name of it for the variable UROCE_TRACE (of 108 bytes): in the user's runtime
- * directory, so that it is seen in all network namespaces. -1 with errno.
+ * A socket that processes give their rings to, and the name of it for the variable UROCE_TRACE (of 108 bytes): a file in TMPDIR or
+ * /tmp, so that it is seen in all network namespaces. -1 with errno.
  */
 #define TRACE_VARIABLE "UROCE_TRACE"
 #define TRACE_NAME     108

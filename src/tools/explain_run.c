@@ -2,35 +2,26 @@
 /*
  * Running a program to tell about it. We stay its parent and witness: every process that opens a device gives us a descriptor of
  * its segment (observe/witness.h), so that what is in it can be told when it has ended, however it ended.
- *
- * The program is in our process group, so that the terminal's signals reach it as they would without us; others are passed on.
  */
 #include "tools/explain.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "nic/layout.h"
 #include "observe/kept.h"
 #include "observe/runtime.h"
 #include "observe/watch.h"
 #include "observe/witness.h"
+#include "tools/child.h"
 #include "tools/stacks.h"
 #include "tools/tools.h"
+#include "tools/witnessed.h"
 
 #define SEGMENTS  256
 #define FORGOTTEN 1000000000u /* ns */
@@ -43,47 +34,6 @@ static struct {
 	uint32_t pids[SEGMENTS];	 /* 0: not known */
 	unsigned count, missed;
 } segments;
-
-/* ---- What a segment holds ---- */
-
-static const struct nic_segment *map(int fd, uint64_t *size)
-{
-	struct stat status;
-	int seals = fcntl(fd, F_GET_SEALS);
-	const struct nic_segment *seg;
-
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) ||
-	    (uint64_t)status.st_size < offsetof(struct nic_segment, arena))
-		return NULL;
-	*size = offsetof(struct nic_segment, arena);
-	seg = mmap(NULL, *size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
-	if (seg == MAP_FAILED)
-		return NULL;
-	if (seg->hdr.magic == NIC_MAGIC && seg->hdr.version == NIC_LAYOUT_VERSION)
-		return seg;
-	munmap((void *)seg, *size);
-	return NULL;
-}
-
-/* Copies the records of a ring, the oldest first, that are whole. Both kinds begin with seq. */
-static unsigned copy_records(const void *slots, size_t size, uint64_t count, uint64_t next, void *to)
-{
-	unsigned copied = 0;
-
-	for (uint64_t position = next > count ? next - count : 0; position < next; position++) {
-		const char *from = (const char *)slots + position % count * size;
-		const _Atomic uint64_t *seq = (const _Atomic uint64_t *)from;
-
-		if (atomic_load_explicit(seq, memory_order_acquire) != position + 1)
-			continue;
-		memcpy((char *)to + copied * size, from, size);
-		/* A load whose value is not wanted orders the copy before the next look. */
-		atomic_thread_fence(memory_order_acquire);
-		if (atomic_load_explicit(seq, memory_order_relaxed) == position + 1)
-			copied++;
-	}
-	return copied;
-}
 
 /* ---- Causes ---- */
 
@@ -168,7 +118,7 @@ static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
 
 	if (!causes || !told)
 		goto out;
-	count = copy_records(seg->causes.slots, sizeof(*causes), NIC_CAUSES, next, causes);
+	count = witnessed_records(seg->causes.slots, sizeof(*causes), NIC_CAUSES, next, causes);
 	kept = count;
 	if (stacks)
 		count += find_forgotten(seg, stacks_watch(stacks), causes + count);
@@ -266,7 +216,7 @@ static void tell_stories(const struct nic_segment *seg)
 
 	if (!stories)
 		return;
-	count = copy_records(seg->stories.records, sizeof(*stories), records, atomic_load(&seg->stories.next), stories);
+	count = witnessed_records(seg->stories.records, sizeof(*stories), records, atomic_load(&seg->stories.next), stories);
 	for (unsigned i = 0; i < count; i++)
 		if (stories[i].kind == STORY_CREATED && ++lives <= LIVES)
 			tell_life(seg, stories, i, count);
@@ -277,20 +227,18 @@ static void tell_stories(const struct nic_segment *seg)
 
 static void look(unsigned i)
 {
-	uint64_t size;
-	const struct nic_segment *seg = map(segments.fds[i], &size);
+	const struct nic_segment *seg = witnessed_map(segments.fds[i]);
 
 	if (!seg)
 		return;
 	segments.pids[i] = seg->hdr.pid;
 	segments.stacks[i] = stacks_read(segments.fds[i], atomic_load(&seg->hdr.watch));
-	munmap((void *)seg, size);
+	munmap((void *)seg, WITNESSED_BYTES);
 }
 
 static void tell(unsigned i)
 {
-	uint64_t size;
-	const struct nic_segment *seg = map(segments.fds[i], &size);
+	const struct nic_segment *seg = witnessed_map(segments.fds[i]);
 
 	if (!seg) {
 		fprintf(stderr, "%s\n", _("A process used another version of uroce: its causes cannot be told."));
@@ -300,16 +248,16 @@ static void tell(unsigned i)
 	tell_stories(seg);
 	if (segments.stacks[i])
 		explain_advise(stderr, seg, stacks_watch(segments.stacks[i]));
-	munmap((void *)seg, size);
+	munmap((void *)seg, WITNESSED_BYTES);
 }
 
 /* ---- Running ---- */
 
-static void collect(int witness)
+static int collect(void *witness)
 {
 	int fd;
 
-	while ((fd = witness_next(witness)) >= 0) {
+	while ((fd = witness_next(*(int *)witness)) >= 0) {
 		if (segments.count < SEGMENTS) {
 			segments.fds[segments.count++] = fd;
 		} else {
@@ -317,86 +265,22 @@ static void collect(int witness)
 			close(fd);
 		}
 	}
-}
-
-/* The terminal sends its own to the whole group. */
-static void pass_on(int signals, pid_t child)
-{
-	struct signalfd_siginfo info;
-
-	if (read(signals, &info, sizeof(info)) != sizeof(info))
-		return;
-	if ((info.ssi_signo == SIGINT || info.ssi_signo == SIGQUIT || info.ssi_signo == SIGHUP) && info.ssi_code == SI_KERNEL)
-		return;
-	kill(child, (int)info.ssi_signo);
-}
-
-/* Until the child has ended; its status. */
-static int attend(pid_t child, int witness, int signals)
-{
-	int pidfd = (int)syscall(SYS_pidfd_open, child, 0), status = 0;
-	struct pollfd fds[] = { { .fd = witness, .events = POLLIN },
-				{ .fd = signals, .events = POLLIN },
-				{ .fd = pidfd, .events = POLLIN } };
-
-	/* Without pidfds (before Linux 5.3) we look ten times a second. */
-	while (waitpid(child, &status, WNOHANG) != child) {
-		if (poll(fds, 3, pidfd < 0 ? 100 : -1) < 0 && errno != EINTR)
-			break;
-		collect(witness);
-		if (fds[1].revents)
-			pass_on(signals, child);
-	}
-	collect(witness);
-	if (pidfd >= 0)
-		close(pidfd);
-	return status;
-}
-
-/* Ends as the program did. */
-static int end_as(int status)
-{
-	sigset_t one;
-
-	if (!WIFSIGNALED(status))
-		return WEXITSTATUS(status);
-	prctl(PR_SET_DUMPABLE, 0); /* it has left its core, if any */
-	sigemptyset(&one);
-	sigaddset(&one, WTERMSIG(status));
-	signal(WTERMSIG(status), SIG_DFL);
-	fflush(NULL);
-	sigprocmask(SIG_UNBLOCK, &one, NULL);
-	raise(WTERMSIG(status));
-	return 128 + WTERMSIG(status);
+	return -1;
 }
 
 int explain_run(const char *name, char **argv)
 {
-	static const int passed[] = { SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2 };
 	char address[64];
-	int witness = witness_open(address), signals, status;
-	sigset_t set, old;
-	pid_t child;
+	int witness = witness_open(address), status;
+	struct child child;
 
-	sigemptyset(&set);
-	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		sigaddset(&set, passed[i]);
-	sigprocmask(SIG_BLOCK, &set, &old);
-	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (witness < 0 || signals < 0 || setenv(WITNESS_VARIABLE, address, 1) || setenv("UROCE_EXPLAIN", "off", 0)) {
+	if (witness < 0 || setenv(WITNESS_VARIABLE, address, 1) || setenv("UROCE_EXPLAIN", "off", 0)) {
 		complain(name, "%s", strerror(errno));
 		return 125;
 	}
-	child = fork();
-	if (child < 0) {
-		complain(name, "%s", strerror(errno));
+	if (!child_start(&child, name, argv))
 		return 125;
-	}
-	if (!child) {
-		sigprocmask(SIG_SETMASK, &old, NULL);
-		exit(run_program(name, argv, false));
-	}
-	status = attend(child, witness, signals);
+	status = child_attend(&child, witness, collect, &witness);
 	for (unsigned i = 0; i < segments.count; i++)
 		look(i);
 	for (unsigned i = 0; i < segments.count; i++)
@@ -407,5 +291,5 @@ int explain_run(const char *name, char **argv)
 		fprintf(stderr, _("%u more processes opened a device, and are not told of.\n"), segments.missed);
 	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < 125)
 		fprintf(stderr, _("%s: no device of uroce was opened.\n"), argv[0]);
-	return end_as(status);
+	return child_end_as(status);
 }

@@ -19,6 +19,7 @@ int cmd_lab(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 int cmd_top(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
 
 /* run.c: becomes the program argv[0], which sees the device; the settings are to be right. Returns the exit status, after
  * one line on stderr, if it does not. With `unserved`, a program that cannot be served is started after that line. */

@@ -25,6 +25,7 @@ static const struct command {
 	{ .name = "info", .argv0 = "uroce info", .main = cmd_info },
 	{ .name = "stat", .argv0 = "uroce stat", .main = cmd_stat },
 	{ .name = "top", .argv0 = "uroce top", .main = cmd_top },
+	{ .name = "trace", .argv0 = "uroce trace", .main = cmd_trace },
 	{ .name = "doctor", .argv0 = "uroce doctor", .main = cmd_doctor },
 };
 
@@ -39,6 +40,7 @@ static const char doc[] =
 	"  info     show devices, GIDs, limits, and the processes that use them\n"
 	"  stat     print counters of running processes, their queue pairs and queues\n"
 	"  top      show them live\n"
+	"  trace    follow each work request, as packets, a timeline, a page, or in the terminal\n"
 	"  doctor   say what of this machine limits uroce, and what to do\n"
 	"\n"
 	"`uroce COMMAND --help` explains each of them.";

@@ -19,7 +19,7 @@ blocks() {
 
 # Without what differs from run to run: addresses, keys and numbers of queue pairs, times, processes.
 normal() {
-	sed -E 's/0x[0-9a-f]+/0x#/g; s/[0-9]+\.[0-9]+ ms/# ms/g; s/[0-9:]{8}\.[0-9]{6}/#/; s/(process |进程 )[0-9]+/\1#/g'
+	sed -E 's/0x[0-9a-f]+/0x#/g; s/[0-9]+\.[0-9]+ ms/# ms/g; s/[0-9:]{8}\.[0-9]{6}/#/; s/(process |进程 )[0-9]+/\1#/g; s/ at .*\/examples\// at examples\//'
 }
 
 # matches SHOWN PRINTED: they are the same; a line "[...]" stands for any number of lines.

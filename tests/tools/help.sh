@@ -4,10 +4,10 @@
 
 every_command_explains_itself() {
 	status 0 "$uroce" --help
-	for command in run lab env explain info stat top doctor; do
+	for command in run lab env explain info stat top trace doctor; do
 		grep -q "^  $command " out || fail "--help does not name $command"
 	done
-	for command in run lab env explain info stat top doctor; do
+	for command in run lab env explain info stat top trace doctor; do
 		status 0 "$uroce" $command --help
 		grep -q "^Usage: uroce $command" out || fail "$command --help: $(cat out)"
 	done
@@ -17,7 +17,7 @@ every_command_explains_itself() {
 
 every_command_has_a_man_page() {
 	cmake --install "$BUILD" --prefix "$work/usr" >/dev/null
-	for command in run lab env explain info stat top doctor; do
+	for command in run lab env explain info stat top trace doctor; do
 		page=usr/share/man/man1/uroce-$command.1
 		[ -f $page ] || fail "no $page"
 		"$uroce" $command --help |

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/trace_draw.h"
+
+#include <inttypes.h>
+#include <langinfo.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <infiniband/verbs.h>
+
+#include "observe/explain.h"
+#include "tools/explain.h"
+#include "tools/trace_json.h"
+#include "tools/trace_phases.h"
+
+enum { LEAST_COLUMNS = 72, TIME_COLUMNS = 13, LATENCY_COLUMNS = 14 };
+enum { LEAST_MESSAGES = 5, FAILURES = 5, QUEUES = 6, LEVELS = 8 };
+
+static const struct glyphs {
+	const char *line, *dash, *right, *left, *broken;
+	const char *levels[LEVELS + 1];
+} ascii = { "|", "-", ">", "<", "X", { " ", ".", ":", "-", "=", "+", "*", "#", "@" } },
+  utf8 = { "│", "─", "▶", "◀", "✗", { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" } };
+
+struct drawing {
+	FILE *out;
+	const struct trace_model *model;
+	const struct glyphs *glyphs;
+	unsigned columns;
+	uint32_t left, right; /* QPs; right may be TRACE_NONE */
+	uint64_t from, to;    /* the time of all requests */
+};
+
+/* ---- Values ---- */
+
+static const char *duration(uint64_t ns, char *text, size_t size)
+{
+	if (ns < 1000)
+		snprintf(text, size, "%" PRIu64 " ns", ns);
+	else if (ns < 1000000)
+		snprintf(text, size, "%.2f us", (double)ns / 1e3);
+	else if (ns < 1000000000)
+		snprintf(text, size, "%.2f ms", (double)ns / 1e6);
+	else
+		snprintf(text, size, "%.2f s", (double)ns / 1e9);
+	return text;
+}
+
+static const char *bytes(uint32_t count, char *text, size_t size)
+{
+	if (count == TRACE_NONE)
+		snprintf(text, size, "?");
+	else if (count < 10240)
+		snprintf(text, size, "%u B", count);
+	else if (count < 10240u * 1024)
+		snprintf(text, size, "%u KiB", count >> 10);
+	else
+		snprintf(text, size, "%u MiB", count >> 20);
+	return text;
+}
+
+static bool failed(uint8_t status)
+{
+	return status != TRACE_NO_STATUS && status != IBV_WC_SUCCESS;
+}
+
+/* ---- Messages ---- */
+
+static void find_time(struct drawing *d)
+{
+	d->from = d->model->sends.count ? TRACE_NEVER : 0;
+	d->to = d->from ? 0 : d->model->duration;
+	for (uint32_t i = 0; i < d->model->sends.count; i++) {
+		const struct trace_send *send = &d->model->sends.at[i];
+		const uint64_t start = trace_send_start(send);
+
+		d->from = start < d->from ? start : d->from;
+		for (unsigned point = 0; point < TRACE_POINTS; point++)
+			if (send->at[point] != TRACE_NEVER && send->at[point] > d->to)
+				d->to = send->at[point];
+	}
+}
+
+/* The connection, or the QP, of the first message. */
+static void choose(struct drawing *d)
+{
+	d->left = d->right = TRACE_NONE;
+	for (uint32_t i = 0; i < d->model->sends.count; i++) {
+		const struct trace_send *send = &d->model->sends.at[i];
+
+		d->left = send->qp;
+		d->right = send->dest != TRACE_NONE ? send->dest : d->model->qps.at[send->qp].peer;
+		if (d->right != TRACE_NONE)
+			return;
+	}
+}
+
+static bool is_drawn(const struct drawing *d, const struct trace_send *send)
+{
+	const uint32_t dest = send->dest != TRACE_NONE ? send->dest : d->model->qps.at[send->qp].peer;
+
+	return (send->qp == d->left && dest == d->right) || (send->qp == d->right && dest == d->left && d->left != d->right);
+}
+
+static void repeat(FILE *out, const char *glyph, unsigned count)
+{
+	while (count--)
+		fputs(glyph, out);
+}
+
+/* A process, and below it the QP, over each of the lines. */
+static void draw_heads(const struct drawing *d)
+{
+	const int width = (int)(d->columns - TIME_COLUMNS - LATENCY_COLUMNS), half = width / 2;
+	const uint32_t ids[] = { d->left, d->right };
+	char process[2][32], number[2][32];
+
+	for (unsigned i = 0; i < 2; i++) {
+		const struct trace_queue_pair *qp = ids[i] == TRACE_NONE ? NULL : &d->model->qps.at[ids[i]];
+		const struct trace_process *owner = qp && qp->process != TRACE_NONE ? &d->model->processes.at[qp->process] : NULL;
+
+		snprintf(process[i], sizeof(process[i]), "%s", owner ? owner->name : _("not traced"));
+		if (owner)
+			snprintf(process[i], sizeof(process[i]), "%s (%u)", owner->name, owner->pid);
+		snprintf(number[i], sizeof(number[i]), "%s", "");
+		if (qp)
+			snprintf(number[i], sizeof(number[i]), "QP 0x%x", qp->qpn);
+	}
+	fprintf(d->out, "%*s %-*s%*s\n", TIME_COLUMNS - 2, "", half, process[0], width - half, process[1]);
+	fprintf(d->out, "%*s %-*s%*s\n", TIME_COLUMNS - 2, "us", half, number[0], width - half, number[1]);
+}
+
+static void arrow(const struct drawing *d, const struct trace_send *send)
+{
+	const struct glyphs *g = d->glyphs;
+	const bool reads = send->opcode == IBV_WR_RDMA_READ;
+	const bool to_right = (send->qp == d->left) != reads, bad = failed(send->status);
+	const unsigned width = d->columns - TIME_COLUMNS - LATENCY_COLUMNS - 2;
+	const uint64_t *at = send->at, start = trace_send_start(send);
+	const uint64_t end = at[TRACE_POINT_PLACED] != TRACE_NEVER ? at[TRACE_POINT_PLACED] : at[TRACE_POINT_CQE];
+	const char *opcode = trace_opcode_name(send->opcode);
+	char label[96], size[24], took[24] = "";
+	unsigned length, dashes;
+
+	snprintf(label, sizeof(label), " %s wr_id %" PRIu64 " %s%s%s ", opcode ? opcode : "?", send->wr_id,
+		 bytes(send->length, size, sizeof(size)), send->retries ? _(", again") : "", bad ? " !" : "");
+	length = (unsigned)strnlen(label, width - 4);
+	dashes = width - length - 1;
+	if (end != TRACE_NEVER)
+		duration(end - start, took, sizeof(took));
+	fprintf(d->out, "%*.3f %s", TIME_COLUMNS - 2, (double)(start - d->from) / 1e3, g->line);
+	if (!to_right)
+		fputs(bad ? g->broken : g->left, d->out);
+	repeat(d->out, g->dash, dashes / 2);
+	fprintf(d->out, "%.*s", (int)length, label);
+	repeat(d->out, g->dash, dashes - dashes / 2);
+	if (to_right)
+		fputs(bad ? g->broken : g->right, d->out);
+	fprintf(d->out, "%s %s\n", g->line, bad ? trace_status_name(send->status) : took);
+}
+
+static unsigned count_drawn(const struct drawing *d)
+{
+	unsigned count = 0;
+
+	for (uint32_t i = 0; i < d->model->sends.count; i++)
+		count += is_drawn(d, &d->model->sends.at[i]);
+	return count;
+}
+
+static void draw_messages(struct drawing *d, unsigned most)
+{
+	unsigned all, drawn = 0;
+
+	choose(d);
+	if (d->left == TRACE_NONE) {
+		fprintf(d->out, _("No request was posted.\n"));
+		return;
+	}
+	all = count_drawn(d);
+	draw_heads(d);
+	for (uint32_t i = 0; i < d->model->sends.count && drawn < most; i++) {
+		if (!is_drawn(d, &d->model->sends.at[i]))
+			continue;
+		arrow(d, &d->model->sends.at[i]);
+		drawn++;
+	}
+	if (all > drawn)
+		fprintf(d->out, _("%*s and %u more between these two\n"), TIME_COLUMNS - 2, "", all - drawn);
+	if (d->model->sends.total > all)
+		fprintf(d->out, _("%*s and %llu of other queue pairs\n"), TIME_COLUMNS - 2, "",
+			(unsigned long long)(d->model->sends.total - all));
+}
+
+/* ---- How long it took ---- */
+
+static void draw_phase(void *arg, const struct trace_phase *phase)
+{
+	const struct drawing *d = arg;
+	char p50[24], p99[24], max[24];
+
+	if (phase->from != TRACE_POINT_POSTED || (phase->to != TRACE_POINT_PLACED && phase->to != TRACE_POINT_POLLED))
+		return;
+	fprintf(d->out, _("%-20s posted to %s: %llu times, half in %s, 99 %% in %s, all in %s\n"), trace_opcode_name(phase->opcode),
+		phase->to == TRACE_POINT_PLACED ? _("placed") : _("polled"), (unsigned long long)phase->count,
+		duration(trace_phase_quantile(phase, 0.5), p50, sizeof(p50)),
+		duration(trace_phase_quantile(phase, 0.99), p99, sizeof(p99)), duration(phase->max, max, sizeof(max)));
+}
+
+static void draw_phases(struct drawing *d)
+{
+	static struct trace_phase room;
+
+	for (uint8_t opcode = 0; opcode <= IBV_WR_SEND_WITH_INV; opcode++)
+		if (trace_opcode_name(opcode))
+			trace_phases_tell(d->model, opcode, &room, draw_phase, d);
+}
+
+/* ---- Queues ---- */
+
+static void draw_fill(const struct drawing *d, const char *kind, uint32_t number, uint32_t limit, const struct trace_fill *fill)
+{
+	const unsigned width = d->columns - 44;
+	const uint64_t step = (d->to - d->from) / width + 1;
+	uint32_t at = 0, level = 0;
+
+	if (!fill->max)
+		return;
+	for (; at < fill->count && fill->points[at].time < d->from; at++)
+		level = fill->points[at].low;
+	fprintf(d->out, number > 0xff ? "%3s 0x%-8x %s" : "%3s %-10u %s", kind, number, d->glyphs->line);
+	for (unsigned column = 0; column < width; column++) {
+		uint32_t high = level;
+
+		for (; at < fill->count && fill->points[at].time < d->from + (column + 1) * step; at++) {
+			high = fill->points[at].high > high ? fill->points[at].high : high;
+			level = fill->points[at].low;
+		}
+		fputs(d->glyphs->levels[high ? 1 + (uint64_t)high * (LEVELS - 1) / fill->max : 0], d->out);
+	}
+	fprintf(d->out, "%s ", d->glyphs->line);
+	if (limit)
+		fprintf(d->out, _("at most %u of %u\n"), fill->max, limit);
+	else
+		fprintf(d->out, _("at most %u\n"), fill->max);
+}
+
+static void draw_cq(const struct drawing *d, const struct trace_queue_pair *qp, uint32_t number)
+{
+	for (uint32_t i = d->model->cqs.count; i--;) {
+		const struct trace_queue *cq = &d->model->cqs.at[i];
+
+		if (cq->process == qp->process && cq->number == number) {
+			draw_fill(d, "CQ", number, cq->entries, &cq->fill);
+			return;
+		}
+	}
+}
+
+/* Of one end; what the other end has too was drawn already. */
+static void draw_queues(struct drawing *d, uint32_t id, uint32_t other)
+{
+	const struct trace_queue_pair *seen = other < d->model->qps.count ? &d->model->qps.at[other] : NULL;
+	const struct trace_queue_pair *qp = id < d->model->qps.count ? &d->model->qps.at[id] : NULL;
+
+	if (!qp)
+		return;
+	draw_fill(d, "SQ", qp->qpn, qp->attr.max_send_wr, &qp->sq);
+	draw_fill(d, "RQ", qp->qpn, qp->attr.max_recv_wr, &qp->rq);
+	for (uint32_t i = 0; qp->known && qp->attr.srq >= 0 && i < d->model->srqs.count; i++)
+		if (d->model->srqs.at[i].process == qp->process && d->model->srqs.at[i].number == (uint32_t)qp->attr.srq)
+			draw_fill(d, "SRQ", d->model->srqs.at[i].number, d->model->srqs.at[i].entries, &d->model->srqs.at[i].fill);
+	if (!qp->known || qp->process == TRACE_NONE)
+		return;
+	if (seen && seen->known && seen->process == qp->process && seen->attr.send_cq == qp->attr.send_cq &&
+	    seen->attr.recv_cq == qp->attr.recv_cq)
+		return;
+	draw_cq(d, qp, qp->attr.send_cq);
+	if (qp->attr.recv_cq != qp->attr.send_cq)
+		draw_cq(d, qp, qp->attr.recv_cq);
+}
+
+/* ---- Failures ---- */
+
+static void draw_failures(const struct drawing *d)
+{
+	unsigned count = 0;
+
+	for (uint32_t i = 0; i < d->model->causes.count; i++) {
+		const struct trace_cause *cause = &d->model->causes.at[i];
+		char words[EXPLAIN_TEXT];
+
+		if (count++ >= FAILURES)
+			continue;
+		snprintf(words, sizeof(words), "%s", explain_short(cause->code));
+		if (cause->told)
+			explain_what(&cause->record, words, sizeof(words));
+		fprintf(d->out, "%*.3f %s (%u): %s\n", TIME_COLUMNS - 2, ((double)cause->time - (double)d->from) / 1e3,
+			cause_name(cause->code) ? cause_name(cause->code) : "?", cause->code, words);
+	}
+	if (count > FAILURES)
+		fprintf(d->out, _("and %u more causes of failure\n"), count - FAILURES);
+}
+
+void trace_draw(FILE *out, const struct trace_model *model, unsigned columns, unsigned rows)
+{
+	struct drawing d = { .out = out,
+			     .model = model,
+			     .glyphs = strcmp(nl_langinfo(CODESET), "UTF-8") ? &ascii : &utf8,
+			     .columns = columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns };
+	const unsigned others = 5 + 2 * QUEUES;
+
+	find_time(&d);
+	draw_messages(&d, rows > others + LEAST_MESSAGES ? rows - others : LEAST_MESSAGES);
+	draw_phases(&d);
+	draw_queues(&d, d.left, TRACE_NONE);
+	if (d.right != d.left)
+		draw_queues(&d, d.right, d.left);
+	draw_failures(&d);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* Segments that processes have shown us as their witness (observe/witness.h), also when they have ended. */
+#ifndef UROCE_TOOLS_WITNESSED_H
+#define UROCE_TOOLS_WITNESSED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "nic/layout.h"
+
+/* Of what is mapped: the head and the tables, not the arena. */
+#define WITNESSED_BYTES offsetof(struct nic_segment, arena)
+
+/* To be read; NULL if it is of another version of uroce. munmap() it. */
+const struct nic_segment *witnessed_map(int fd);
+
+/* Copies the records of a ring, the oldest first, that are whole; their number. Both kinds (causes, stories) begin with seq. `count` is
+ * the ring's size, `next` of it the position of the next record. */
+unsigned witnessed_records(const void *slots, size_t size, uint64_t count, uint64_t next, void *to);
+
+/* The cause of this position, if it is still there. */
+bool witnessed_cause(const struct nic_segment *seg, uint64_t position, struct cause *cause);
+
+#endif

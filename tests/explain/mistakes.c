@@ -275,7 +275,7 @@ static void retry_wrong_gid(void)
 
 static void retry_wrong_number(void)
 {
-	with.dest_qpn = 0xabcdef;
+	with.dest_qpn = 0x3abc; /* no process has these, of the first slot */
 	send_to_nobody();
 }
 

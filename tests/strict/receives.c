@@ -458,7 +458,7 @@ static void connected_qpn(struct world *w, struct wr *wr)
 static void qpn_of_no_process(struct world *w, struct wr *wr)
 {
 	(void)w;
-	wr->qpn = 0xffff00;
+	wr->qpn = QPN_OF_NO_PROCESS;
 }
 
 static const struct drop_case drop_cases[] = {

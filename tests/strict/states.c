@@ -112,7 +112,7 @@ static void nobody(struct world *w, struct side *a, struct side *b)
 {
 	(void)w;
 	(void)b;
-	a->dest_qpn = 0xffff00;
+	a->dest_qpn = QPN_OF_NO_PROCESS;
 }
 
 static void unmade(struct world *w, struct side *a, struct side *b)

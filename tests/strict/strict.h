@@ -49,6 +49,9 @@
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
 
+/* A QPN that no process can have: of the first slot. */
+#define QPN_OF_NO_PROCESS 0x3abc
+
 /* Slots with a meaning; the rest is the case's own. */
 enum { BYSTANDER = QPS - 1 };
 enum { SEND_CQ, RECV_CQ, BYSTANDER_CQ = CQS - 1 };

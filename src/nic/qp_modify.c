@@ -201,8 +201,11 @@ static void apply(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		qp->attr.en_sqd_async_notify = attr->en_sqd_async_notify;
 }
 
-static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+/* 0, or ENOMEM: it stays in the state that it was in. */
+static int enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
 {
+	int error = 0;
+
 	switch (to) {
 	case IBV_QPS_RESET:
 		nic_qp_reset(qp);
@@ -212,8 +215,9 @@ static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state t
 		requester_run(qp);
 		break;
 	case IBV_QPS_RTR:
-		transport_connect(qp);
-		nic_qp_set_state(qp, to);
+		error = transport_connect(qp);
+		if (!error)
+			nic_qp_set_state(qp, to);
 		break;
 	case IBV_QPS_SQD:
 		qp->drain_event = from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify;
@@ -224,6 +228,7 @@ static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state t
 		nic_qp_set_state(qp, to);
 		requester_run(qp);
 	}
+	return error;
 }
 
 /* Lock held. */
@@ -257,9 +262,7 @@ static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		return error;
 	apply(qp, attr, mask);
 	qp->modified++;
-	if (to != from || mask & IBV_QP_STATE)
-		enter(qp, from, to);
-	return 0;
+	return to != from || mask & IBV_QP_STATE ? enter(qp, from, to) : 0;
 }
 
 int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)

@@ -45,10 +45,11 @@ static uint32_t random_number(void)
 static void read_numbers(const char *path, unsigned *first, unsigned *second)
 {
 	FILE *file = fopen(path, "re");
+	char text[64];
 
 	if (!file)
 		return;
-	if (fscanf(file, "%u %u", first, second) < 1)
+	if (!fgets(text, sizeof(text), file) || sscanf(text, "%u %u", first, second) < 1)
 		errno = EINVAL;
 	fclose(file);
 }

@@ -56,7 +56,8 @@ static int find_exempt(struct dl_phdr_info *info, size_t size, void *arg)
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
 
-		if (part->p_type != PT_LOAD || !(part->p_flags & PF_X) || exempts == sizeof(exempt) / sizeof(exempt[0]))
+		if (part->p_type != PT_LOAD || !(part->p_flags & PF_X) ||
+		    exempts == sizeof(exempt) / sizeof(exempt[0]))
 			continue;
 		exempt[exempts][0] = info->dlpi_addr + part->p_vaddr;
 		exempt[exempts++][1] = info->dlpi_addr + part->p_vaddr + part->p_memsz;
@@ -77,12 +78,12 @@ static bool fails(const void *caller)
 	return plan->for_ever ? count >= plan->nth : count == plan->nth;
 }
 
-#define REFUSE(answer)                                   \
-	do {                                             \
-		if (fails(__builtin_return_address(0))) {\
-			errno = ENOMEM;                  \
-			return answer;                   \
-		}                                        \
+#define REFUSE(answer)                                    \
+	do {                                              \
+		if (fails(__builtin_return_address(0))) { \
+			errno = ENOMEM;                   \
+			return answer;                    \
+		}                                         \
 	} while (0)
 
 void *malloc(size_t size)
@@ -181,14 +182,16 @@ static bool makes(struct things *t)
 {
 	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 16, .max_sge = 1 } };
 	struct ibv_ah_attr ah = { .is_global = 1, .grh.hop_limit = 3, .port_num = 1 };
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-		     IBV_ACCESS_MW_BIND;
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 
-	if (!MADE("a PD", t->pd = ibv_alloc_pd(t->ctx)) || !MADE("a channel", t->channel = ibv_create_comp_channel(t->ctx)) ||
+	if (!MADE("a PD", t->pd = ibv_alloc_pd(t->ctx)) ||
+	    !MADE("a channel", t->channel = ibv_create_comp_channel(t->ctx)) ||
 	    !MADE("a CQ", t->cq = ibv_create_cq(t->ctx, 32, NULL, t->channel, 0)) ||
 	    !MADE("a region", t->mr = ibv_reg_mr(t->pd, t->buf, BYTES, access)) ||
 	    !MADE("another region", t->again = ibv_reg_mr(t->pd, t->buf, BYTES / 2, access)) ||
-	    !worked("the GID", ibv_query_gid(t->ctx, 1, 0, &t->gid)) || !MADE("an SRQ", t->srq = ibv_create_srq(t->pd, &srq)) ||
+	    !worked("the GID", ibv_query_gid(t->ctx, 1, 0, &t->gid)) ||
+	    !MADE("an SRQ", t->srq = ibv_create_srq(t->pd, &srq)) ||
 	    !MADE("a window", t->mw = ibv_alloc_mw(t->pd, IBV_MW_TYPE_1)))
 		return false;
 	ah.grh.dgid = t->gid;
@@ -222,28 +225,36 @@ static bool connects(struct things *t, struct ibv_qp *qp, uint32_t to)
 		.timeout = 10,
 		.retry_cnt = 2,
 		.rnr_retry = 3,
-		.ah_attr = { .is_global = 1, .grh = { .dgid = t->gid, .hop_limit = 3 }, .port_num = 1 },
+		.ah_attr = { .is_global = 1,
+			     .grh = { .dgid = t->gid, .hop_limit = 3 },
+			     .port_num = 1 },
 	};
 	bool rc = qp->qp_type == IBV_QPT_RC, ud = qp->qp_type == IBV_QPT_UD;
 
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (rc ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+			       (rc ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
 	if (!worked("INIT", ibv_modify_qp(qp, &attr,
 					  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 						  (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS))))
 		return false;
 	attr.qp_state = IBV_QPS_RTR;
-	if (!worked("RTR", ibv_modify_qp(qp, &attr,
-					 IBV_QP_STATE |
-						 (ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
-						 (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)))) {
+	if (!worked("RTR",
+		    ibv_modify_qp(qp, &attr,
+				  IBV_QP_STATE |
+					  (ud ? 0 :
+						IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+							   IBV_QP_RQ_PSN) |
+					  (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER :
+						0)))) {
 		CHECK_EQUAL(node_state(qp), IBV_QPS_INIT);
 		return false;
 	}
 	attr.qp_state = IBV_QPS_RTS;
 	return worked("RTS", ibv_modify_qp(qp, &attr,
 					   IBV_QP_STATE | IBV_QP_SQ_PSN |
-						   (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-								 IBV_QP_MAX_QP_RD_ATOMIC :
+						   (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+								    IBV_QP_RNR_RETRY |
+								    IBV_QP_MAX_QP_RD_ATOMIC :
 							 0)));
 }
 
@@ -263,7 +274,8 @@ static bool ends_well(struct things *t, const char *what)
 		if (!wc.status)
 			return true;
 		if (!*plan->text)
-			snprintf(plan->text, sizeof(plan->text), "%s: %s, cause %u", what, ibv_wc_status_str(wc.status), wc.vendor_err);
+			snprintf(plan->text, sizeof(plan->text), "%s: %s, cause %u", what,
+				 ibv_wc_status_str(wc.status), wc.vendor_err);
 		CHECK(wc.vendor_err);
 		return false;
 	}
@@ -293,8 +305,8 @@ static bool receives(struct things *t, unsigned i)
 	struct ibv_sge sge = { (uintptr_t)t->buf + BYTES / 2, BYTES / 2, t->mr->lkey };
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 
-	return worked("posting a receive",
-		      i == 1 ? ibv_post_srq_recv(t->srq, &wr, &bad) : ibv_post_recv(t->qp[i], &wr, &bad));
+	return worked("posting a receive", i == 1 ? ibv_post_srq_recv(t->srq, &wr, &bad) :
+						    ibv_post_recv(t->qp[i], &wr, &bad));
 }
 
 /* RC: what was sent has arrived; else it may have got lost. */
@@ -302,7 +314,8 @@ static void arrives(struct things *t, unsigned i)
 {
 	struct ibv_wc wc;
 
-	if (!t->receives && node_poll(t->cq, &wc, type_of(i) == IBV_QPT_RC ? COMPLETES_MS : MAY_COME_MS))
+	if (!t->receives &&
+	    node_poll(t->cq, &wc, type_of(i) == IBV_QPT_RC ? COMPLETES_MS : MAY_COME_MS))
 		t->receives += !wc.status;
 	CHECK(t->receives || type_of(i) != IBV_QPT_RC);
 	t->receives = 0;
@@ -312,7 +325,8 @@ static bool drains(struct things *t)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
 
-	return worked("SQD", ibv_modify_qp(t->qp[0], &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+	return worked("SQD",
+		      ibv_modify_qp(t->qp[0], &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
 }
 
 static bool uses(struct things *t)
@@ -332,10 +346,12 @@ static bool uses(struct things *t)
 			return false;
 		arrives(t, i);
 	}
-	if (!sends(t, 0, IBV_WR_RDMA_WRITE, BYTES / 2) || !sends(t, 0, IBV_WR_RDMA_READ, BYTES / 2) ||
+	if (!sends(t, 0, IBV_WR_RDMA_WRITE, BYTES / 2) ||
+	    !sends(t, 0, IBV_WR_RDMA_READ, BYTES / 2) ||
 	    !sends(t, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, 8) || !sends(t, 2, IBV_WR_RDMA_WRITE, 4000))
 		return false;
-	return worked("binding", ibv_bind_mw(t->qp[0], t->mw, &bind)) && ends_well(t, "a binding") && drains(t);
+	return worked("binding", ibv_bind_mw(t->qp[0], t->mw, &bind)) &&
+	       ends_well(t, "a binding") && drains(t);
 }
 
 static void reads_events(struct things *t)
@@ -396,17 +412,18 @@ struct meeting_ids {
 	struct rdma_cm_id *listener, *to_client, *to_server;
 };
 
-/* What tells of it is a message, which without memory is lost, and sent again as often and as slowly as by any connection manager. */
+/* What tells of it is a message, which without memory is lost, and sent again, slowly. */
 static bool is_by_message(enum rdma_cm_event_type type)
 {
 	return type != RDMA_CM_EVENT_ADDR_RESOLVED && type != RDMA_CM_EVENT_ROUTE_RESOLVED;
 }
 
 /* The event that is due, or one of an error, which may come at the other end instead. */
-static bool comes(struct rdma_event_channel *channel, enum rdma_cm_event_type due, struct rdma_event_channel *other,
-		  struct rdma_cm_id **id)
+static bool comes(struct rdma_event_channel *channel, enum rdma_cm_event_type due,
+		  struct rdma_event_channel *other, struct rdma_cm_id **id)
 {
-	struct pollfd fd[] = { { .fd = channel->fd, .events = POLLIN }, { .fd = other ? other->fd : -1, .events = POLLIN } };
+	struct pollfd fd[] = { { .fd = channel->fd, .events = POLLIN },
+			       { .fd = other ? other->fd : -1, .events = POLLIN } };
 	bool may_be_lost = plan->for_ever && is_by_message(due);
 	struct rdma_cm_event *event;
 	enum rdma_cm_event_type came;
@@ -424,7 +441,8 @@ static bool comes(struct rdma_event_channel *channel, enum rdma_cm_event_type du
 		return false;
 	came = event->event;
 	if (came != due && !*plan->text)
-		snprintf(plan->text, sizeof(plan->text), "%s for %s: %d", rdma_event_str(came), rdma_event_str(due), event->status);
+		snprintf(plan->text, sizeof(plan->text), "%s for %s: %d", rdma_event_str(came),
+			 rdma_event_str(due), event->status);
 	if (came == RDMA_CM_EVENT_CONNECT_REQUEST && id)
 		*id = event->id;
 	CHECK_EQUAL(rdma_ack_cm_event(event), 0);
@@ -453,24 +471,32 @@ static bool has_qp(struct rdma_cm_id *id)
 
 static bool meets(struct meeting_ids *m)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 2, .rnr_retry_count = 2 };
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct rdma_conn_param param = { .responder_resources = 1,
+					 .initiator_depth = 1,
+					 .retry_count = 2,
+					 .rnr_retry_count = 2 };
 
-	if (!MADE("a channel", m->server = open_channel()) || !MADE("a channel", m->client = open_channel()) ||
+	if (!MADE("a channel", m->server = open_channel()) ||
+	    !MADE("a channel", m->client = open_channel()) ||
 	    !DONE("an id", rdma_create_id(m->server, &m->listener, NULL, RDMA_PS_TCP)) ||
 	    !DONE("binding", rdma_bind_addr(m->listener, (struct sockaddr *)&address)) ||
 	    !DONE("listening", rdma_listen(m->listener, 8)))
 		return false;
 	address.sin_port = rdma_get_src_port(m->listener);
 	return DONE("an id", rdma_create_id(m->client, &m->to_server, NULL, RDMA_PS_TCP)) &&
-	       DONE("rdma_resolve_addr", rdma_resolve_addr(m->to_server, NULL, (struct sockaddr *)&address, 1000)) &&
+	       DONE("rdma_resolve_addr",
+		    rdma_resolve_addr(m->to_server, NULL, (struct sockaddr *)&address, 1000)) &&
 	       comes(m->client, RDMA_CM_EVENT_ADDR_RESOLVED, NULL, NULL) &&
 	       DONE("rdma_resolve_route", rdma_resolve_route(m->to_server, 1000)) &&
 	       comes(m->client, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL, NULL) && has_qp(m->to_server) &&
 	       DONE("connecting", rdma_connect(m->to_server, &param)) &&
-	       comes(m->server, RDMA_CM_EVENT_CONNECT_REQUEST, m->client, &m->to_client) && has_qp(m->to_client) &&
-	       DONE("accepting", rdma_accept(m->to_client, NULL)) && comes(m->client, RDMA_CM_EVENT_ESTABLISHED, NULL, NULL) &&
-	       comes(m->server, RDMA_CM_EVENT_ESTABLISHED, NULL, NULL) && DONE("disconnecting", rdma_disconnect(m->to_server)) &&
+	       comes(m->server, RDMA_CM_EVENT_CONNECT_REQUEST, m->client, &m->to_client) &&
+	       has_qp(m->to_client) && DONE("accepting", rdma_accept(m->to_client, NULL)) &&
+	       comes(m->client, RDMA_CM_EVENT_ESTABLISHED, NULL, NULL) &&
+	       comes(m->server, RDMA_CM_EVENT_ESTABLISHED, NULL, NULL) &&
+	       DONE("disconnecting", rdma_disconnect(m->to_server)) &&
 	       comes(m->server, RDMA_CM_EVENT_DISCONNECTED, NULL, NULL) &&
 	       DONE("disconnecting", rdma_disconnect(m->to_client)) &&
 	       comes(m->client, RDMA_CM_EVENT_DISCONNECTED, NULL, NULL);
@@ -519,8 +545,8 @@ static bool runs(void (*program)(void))
 		_exit(0);
 	}
 	CHECK(waitpid(child, &status, 0) == child);
-	printf("%s %ld of %ld: %s\n", plan->for_ever ? "from" : "only", plan->nth, atomic_load(&plan->count),
-	       *plan->text ? plan->text : "works");
+	printf("%s %ld of %ld: %s\n", plan->for_ever ? "from" : "only", plan->nth,
+	       atomic_load(&plan->count), *plan->text ? plan->text : "works");
 	if (status)
 		printf("  ended by %s %d\n", WIFSIGNALED(status) ? "signal" : "status",
 		       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));

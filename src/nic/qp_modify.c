@@ -197,12 +197,10 @@ static void apply(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		qp->attr.dest_qp_num = attr->dest_qp_num;
 		shared->dest_qpn = attr->dest_qp_num;
 	}
-	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
-		qp->attr.en_sqd_async_notify = attr->en_sqd_async_notify;
 }
 
-/* 0, or ENOMEM: it stays in the state that it was in. */
-static int enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+/* notify: SQD is to raise IBV_EVENT_SQ_DRAINED. 0, or ENOMEM: it stays in the state that it was in. */
+static int enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, bool notify)
 {
 	int error = 0;
 
@@ -220,7 +218,8 @@ static int enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to
 			nic_qp_set_state(qp, to);
 		break;
 	case IBV_QPS_SQD:
-		qp->drain_event = from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify;
+		if (from == IBV_QPS_RTS)
+			qp->drain_event = notify;
 		nic_qp_set_state(qp, to);
 		requester_run(qp);
 		break;
@@ -262,7 +261,10 @@ static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		return error;
 	apply(qp, attr, mask);
 	qp->modified++;
-	return to != from || mask & IBV_QP_STATE ? enter(qp, from, to) : 0;
+	/* Of this transition only; the attribute is none that stays. */
+	bool notify = mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && attr->en_sqd_async_notify;
+
+	return to != from || mask & IBV_QP_STATE ? enter(qp, from, to, notify) : 0;
 }
 
 int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)

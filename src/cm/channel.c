@@ -45,9 +45,12 @@ void channel_raise(struct cm_id *id, const struct cm_event *event, struct cm_gro
 	/* As the kernel: of a new id only the request itself. */
 	if (!id->channel || (id->is_new && event->type != RDMA_CM_EVENT_CONNECT_REQUEST))
 		return;
-	/* Without memory it is lost, as a message would be. */
 	queued = malloc(sizeof(*queued));
-	if (!queued)
+	if (!queued) {
+		queued = id->spare;
+		id->spare = NULL;
+	}
+	if (!queued) /* lost, as a message would be */
 		return;
 	queued->event = *event;
 	queued->group = group;
@@ -114,7 +117,10 @@ static bool take_event(struct cm_channel *channel, struct cm_event *event)
 		event->param.ud.private_data = event->param.ud.private_data_len ? event->data : NULL;
 	else
 		event->param.conn.private_data = event->param.conn.private_data_len ? event->data : NULL;
-	free(queued);
+	if (event->id->spare)
+		free(queued);
+	else
+		event->id->spare = queued;
 	return true;
 }
 

@@ -11,6 +11,7 @@
 #include "nic/gid.h"
 #include "nic/keep_errno.h"
 #include "nic/nic.h"
+#include "nic/own_thread.h"
 #include "observe/cause.h"
 
 /* For who ends by exit: what is connected is told. Under its lock; it is freed after it was taken out. */
@@ -207,16 +208,12 @@ static void *close_nic(void *nic)
 /* What closed channels left is done. By a thread of its own: the helper cannot wait for its own end. */
 static void end_parking(struct cm *cm)
 {
-	pthread_attr_t detached;
 	pthread_t thread;
 
 	if (!cm->parked || is_waiting(cm))
 		return;
-	pthread_attr_init(&detached);
-	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	if (!pthread_create(&thread, &detached, close_nic, cm->nic))
+	if (!own_thread_start(&thread, true, close_nic, cm->nic))
 		cm->parked = false;
-	pthread_attr_destroy(&detached);
 }
 
 uint64_t cm_run(struct cm *cm)

@@ -91,6 +91,7 @@ struct cm_id {
 	enum cm_phase phase;
 	struct list of_channel, of_listeners;
 	unsigned events_read;
+	struct queued_event *spare; /* for when there is no memory: what happens one by one is told all the same */
 
 	union cm_address src, dst;
 	union ibv_gid sgid, dgid;

@@ -89,10 +89,14 @@ static struct cm_id *make(struct cm *cm)
 
 struct cm_id *id_make(struct cm_channel *channel, void *context, enum rdma_port_space ps, enum ibv_qp_type type)
 {
-	struct cm_id *id = make(channel->cm);
+	struct queued_event *spare = malloc(sizeof(*spare));
+	struct cm_id *id = spare ? make(channel->cm) : NULL;
 
-	if (!id)
+	if (!id) {
+		free(spare);
 		return NULL;
+	}
+	id->spare = spare;
 	id->channel = channel;
 	id->context = context;
 	id->ps = ps;
@@ -122,6 +126,7 @@ void id_free(struct cm_id *id)
 	list_del(&id->of_remote);
 	list_del(&id->of_qpn);
 	id->cm->ids--;
+	free(id->spare);
 	free(id);
 }
 
@@ -169,6 +174,7 @@ void cm_destroy_id(struct cm_id *id, unsigned *read)
 	if (cm_is_forked(cm)) {
 		*read = id->events_read;
 		list_del(&id->of_channel);
+		free(id->spare);
 		free(id);
 		return;
 	}

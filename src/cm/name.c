@@ -45,10 +45,11 @@ static uint32_t random_number(void)
 static void read_numbers(const char *path, unsigned *first, unsigned *second)
 {
 	FILE *file = fopen(path, "re");
+	char text[64];
 
 	if (!file)
 		return;
-	if (fscanf(file, "%u %u", first, second) < 1)
+	if (!fgets(text, sizeof(text), file) || sscanf(text, "%u %u", first, second) < 1)
 		errno = EINVAL;
 	fclose(file);
 }
@@ -395,14 +396,15 @@ int name_set_afonly(struct cm_id *id, bool afonly)
 	return error;
 }
 
-static struct block *block_claim(struct cm *cm, uint16_t ps)
+/* 0: the last of cm->ports->blocks is new. */
+static int block_claim(struct cm *cm, uint16_t ps)
 {
 	struct block *block = calloc(1, sizeof(*block));
 	unsigned first, last, blocks, start = random_number();
 	char text[CM_NAME_BYTES];
 
 	if (!block)
-		return NULL;
+		return ENOMEM;
 	chosen_range(&first, &last);
 	blocks = (last - first + 1) / BLOCK;
 	for (unsigned i = 0; i < blocks; i++) {
@@ -413,10 +415,10 @@ static struct block *block_claim(struct cm *cm, uint16_t ps)
 		block->ps = ps;
 		block->next = (uint8_t)(start % BLOCK);
 		list_add_tail(&cm->ports->blocks, &block->of_ports);
-		return block;
+		return 0;
 	}
 	free(block);
-	return NULL;
+	return EADDRNOTAVAIL;
 }
 
 static void block_end(struct block *block)
@@ -445,10 +447,13 @@ int name_take_any(struct cm_id *id)
 			break;
 		}
 	}
-	if (!block)
-		block = block_claim(cm, (uint16_t)id->ps);
-	if (!block)
-		return EADDRNOTAVAIL;
+	if (!block) {
+		int error = block_claim(cm, (uint16_t)id->ps);
+
+		if (error)
+			return error;
+		block = list_entry(cm->ports->blocks.prev, struct block, of_ports);
+	}
 	while (block->used & 1ull << block->next)
 		block->next = (block->next + 1) % BLOCK;
 	block->used |= 1ull << block->next;

@@ -42,7 +42,8 @@ struct endpoint {
 	uint32_t slot; /* LISTENING: ours; CONNECTED: theirs */
 	struct peer
 		*peer; /* whose process is at the other end, once it is known; holds a reference */
-	struct list of_attach;
+	struct list of_attach; /* endpoints; suspects, when it is closed and its peer may have died */
+	uint64_t until;	       /* of a suspect: CLOCK_MONOTONIC ns */
 };
 
 struct attach {
@@ -54,14 +55,8 @@ struct attach {
 	uint64_t accept_again;
 	enum cause_code
 		refusals[NIC_SLOTS]; /* how the last attempt ended, until somebody has read it */
-	struct list peers, endpoints, suspects; /* suspects: struct suspect */
+	struct list peers, endpoints, suspects; /* suspects: struct endpoint, which are closed */
 	struct peer self;
-};
-
-struct suspect {
-	struct list node;
-	struct peer *peer;
-	uint64_t until;
 };
 
 struct peer *attach_self(struct nic *nic)
@@ -231,7 +226,7 @@ void attach_stop(struct nic *nic)
 		free(endpoint);
 	}
 	list_for_each_safe(node, tmp, &attach->suspects)
-		free(list_entry(node, struct suspect, node));
+		free(list_entry(node, struct endpoint, of_attach));
 	list_for_each_safe(node, tmp, &attach->peers)
 		peer_free(nic, list_entry(node, struct peer, of_attach));
 	windows_destroy(&attach->self.windows);
@@ -462,20 +457,16 @@ static void endpoint_close(struct nic *nic, struct endpoint *endpoint, enum caus
 	/* Closing would not take it out of the epoll set while a forked child has a copy. */
 	epoll_ctl(nic->epoll, EPOLL_CTL_DEL, endpoint->fd, NULL);
 	close(endpoint->fd);
-	if (peer) {
-		struct suspect *suspect = calloc(1, sizeof(*suspect));
-
-		if (peer->conn == endpoint->fd) {
-			peer->conn = -1;
-			assist_lost(nic, peer);
-		}
-		if (suspect) {
-			*suspect = (struct suspect){ .peer = peer, .until = nic_now() + SUSPICION };
-			list_add_tail(&attach->suspects,
-				      &suspect->node); /* takes over the endpoint's reference */
-		}
+	if (!peer) {
+		free(endpoint);
+		return;
 	}
-	free(endpoint);
+	if (peer->conn == endpoint->fd) {
+		peer->conn = -1;
+		assist_lost(nic, peer);
+	}
+	endpoint->until = nic_now() + SUSPICION;
+	list_add_tail(&attach->suspects, &endpoint->of_attach); /* with its reference */
 }
 
 /* Looks at new connections, or does not for the time being. */
@@ -732,7 +723,7 @@ uint64_t attach_bury(struct nic *nic)
 	if (attach->accept_again)
 		next = attach->accept_again;
 	list_for_each_safe(node, tmp, &attach->suspects) {
-		struct suspect *suspect = list_entry(node, struct suspect, node);
+		struct endpoint *suspect = list_entry(node, struct endpoint, of_attach);
 		struct peer *peer = suspect->peer;
 		bool dead = atomic_load(&peer->dead);
 
@@ -748,25 +739,25 @@ uint64_t attach_bury(struct nic *nic)
 					next = again;
 				continue;
 			}
-			list_del(&suspect->node);
+			list_del(&suspect->of_attach);
 			atomic_fetch_sub(&peer->refs, 1);
 			free(suspect);
 			continue;
 		}
 		if (!dead)
 			declare_dead(nic, peer);
-		list_del(&suspect->node);
+		list_del(&suspect->of_attach);
 		if (dead) {
 			atomic_fetch_sub(&peer->refs, 1);
 			free(suspect);
 		} else {
-			list_add_tail(&died, &suspect->node);
+			list_add_tail(&died, &suspect->of_attach);
 		}
 	}
 	pthread_mutex_unlock(&attach->lock);
 
 	list_for_each_safe(node, tmp, &died) {
-		struct suspect *suspect = list_entry(node, struct suspect, node);
+		struct endpoint *suspect = list_entry(node, struct endpoint, of_attach);
 
 		assist_lost(nic, suspect->peer);
 		repair_after(nic, suspect->peer);

@@ -4,6 +4,7 @@
  * target's segment. This file leads the walk: checks the request, reaches the process, visits it,
  * finds the memory at the other end.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,7 +123,7 @@ static enum transport_outcome take_wire(struct walk *w)
 	if (w->qp->type == IBV_QPT_UD)
 		return wire_transport.execute(w->qp, w->wqe, &budget, w->result);
 	w->qp->transport = &wire_transport;
-	w->qp->transport->connect(w->qp);
+	w->qp->transport->connect(w->qp); /* else it says so when it sends */
 	if (trace_on())
 		nic_qp_trace(w->qp, (uint8_t)w->qp->state);
 	return walk_wait(w, 0);
@@ -364,26 +365,28 @@ static enum transport_outcome execute(struct nic_qp *qp, struct nic_swqe *wqe, u
 	return outcome;
 }
 
-static void connect_qp(struct nic_qp *qp)
+static int connect_qp(struct nic_qp *qp)
 {
 	enum cause_code why;
 
 	if (!qp->ts)
 		qp->ts = calloc(1, sizeof(*qp->ts));
+	if (!qp->ts)
+		return ENOMEM;
 	if (qp->type == IBV_QPT_UD)
-		return;
+		return 0;
 	qp->ts->peer =
 		attach_get(qp->nic, qp->attr.dest_qp_num >> NIC_QPN_INDEX_BITS, ATTACH_WAIT, &why);
 	if (!qp->ts->peer)
-		return;
+		return 0;
 	if (qp->ts->peer->visitor.seg->hdr.wire_only) {
 		attach_put(qp->nic, qp->ts->peer);
 		qp->ts->peer = NULL;
 		qp->transport = &wire_transport;
-		qp->transport->connect(qp);
-		return;
+		return qp->transport->connect(qp);
 	}
 	atomic_store(&qp->shared->peer_instance, qp->ts->peer->instance);
+	return 0;
 }
 
 static void cancel(struct nic_qp *qp)

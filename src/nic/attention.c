@@ -94,11 +94,19 @@ static void attend_cq(struct nic *nic, uint32_t index)
 
 	if (cq) {
 		nic_cq_attend(cq);
-		broken = nic_cq_report_error(cq);
+		broken = nic_cq_find_error(cq);
 	}
 	pthread_mutex_unlock(&nic->lock);
-	if (broken)
-		nic_qp_fail_users(nic, index);
+	if (!broken)
+		return;
+	/* Who reads the event finds its QPs in the error state. */
+	nic_qp_fail_users(nic, index);
+	pthread_mutex_lock(&nic->lock);
+	cq = table_get(&nic->cqs, index);
+	if (cq && cq->error_reported) /* the program may have destroyed it meanwhile */
+		nic_cq_raise_error(cq);
+	pthread_mutex_unlock(&nic->lock);
+	nic_qp_raise_users(nic, index);
 }
 
 static void serve(struct nic *nic, struct seg_attention *attention,

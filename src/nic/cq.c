@@ -152,8 +152,9 @@ enum cq_publish cq_publish(struct nic_segment *seg, uint32_t index, struct cq_re
 		return CQ_PUBLISHED;
 	if (atomic_load_explicit(&cq->error, memory_order_relaxed) ||
 	    !ring_publish(seg, seg_at(seg, ring), ref)) {
-		atomic_store(&cq->error, 1);
+		/* Counted first: who sees the error tells of one at least. */
 		atomic_fetch_add(&cq->overflows, 1);
+		atomic_store(&cq->error, 1);
 		counter_add(&seg->counters.cq_overflows, 1);
 		return CQ_OVERFLOW;
 	}
@@ -769,7 +770,7 @@ void nic_cq_refire(struct nic_cq *cq)
 	nic_cq_attend(cq);
 }
 
-bool nic_cq_report_error(struct nic_cq *cq)
+bool nic_cq_find_error(struct nic_cq *cq)
 {
 	if (cq->error_reported || !atomic_load(&cq->shared->error))
 		return false;
@@ -779,9 +780,13 @@ bool nic_cq_report_error(struct nic_cq *cq)
 				      .qpn = cq->index,
 				      .limit = cq->capacity,
 				      .count = atomic_load(&cq->shared->overflows) });
+	return true;
+}
+
+void nic_cq_raise_error(struct nic_cq *cq)
+{
 	if (cq->events)
 		nic_event_raise(cq->events,
 				&(struct ibv_async_event){ .element.cq = cq->handle,
 							   .event_type = IBV_EVENT_CQ_ERR });
-	return true;
 }

@@ -117,8 +117,10 @@ void nic_cq_refire(struct nic_cq *cq);
 void nic_cq_attend(struct nic_cq *cq);
 /* Counts an event that is due and puts its token into the channel. */
 void nic_cq_deliver(struct nic_cq *cq);
-/* Owner: raises IBV_EVENT_CQ_ERR once when the CQ is in error; true if it did. */
-bool nic_cq_report_error(struct nic_cq *cq);
+/* Owner: true once when the CQ is in error, which is recorded then. */
+bool nic_cq_find_error(struct nic_cq *cq);
+/* Raises IBV_EVENT_CQ_ERR. */
+void nic_cq_raise_error(struct nic_cq *cq);
 
 /* Sets seen[slot] for each queued completion of a WQE queue. */
 void nic_cq_mark(struct nic_cq *cq, enum nic_ref_kind kind, uint32_t index, uint8_t *seen);

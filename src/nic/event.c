@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "nic/cancel.h"
 #include "nic/cq.h"
 #include "observe/trace.h"
 #include "observe/watch.h"
@@ -45,8 +46,12 @@ void nic_tokens_drop(int fd, uint32_t n)
 int nic_tokens_take(int fd)
 {
 	uint64_t token;
+	ssize_t n;
 
-	return read(fd, &token, sizeof(token)) == sizeof(token) ? 0 : -1;
+	cancel_allowed = true;
+	n = read(fd, &token, sizeof(token));
+	cancel_allowed = false;
+	return n == sizeof(token) ? 0 : -1;
 }
 
 int nic_channel_init(struct nic_channel *channel)

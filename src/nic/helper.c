@@ -3,13 +3,13 @@
 #include "nic/helper.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include "cm/engine.h"
 #include "local/attach.h"
 #include "nic/attention.h"
+#include "nic/own_thread.h"
 #include "nic/requester.h"
 #include "nic/spin.h"
 #include "roce/wire.h"
@@ -111,16 +111,11 @@ int helper_watch(struct nic *nic, int fd, struct helper_source *source)
 
 int helper_start(struct nic *nic)
 {
-	sigset_t all, old;
 	int error = helper_watch(nic, nic->doorbell, NULL);
 
 	if (error)
 		return error;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	error = pthread_create(&nic->helper, NULL, helper, nic);
-
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	error = own_thread_start(&nic->helper, false, helper, nic);
 	if (error)
 		return error;
 	pthread_setname_np(nic->helper, "uroce");

@@ -100,7 +100,8 @@ static bool contexts_exist(void)
 {
 	FILE *file = fopen("/proc/sys/fs/aio-nr", "re");
 	unsigned long count;
-	bool exist = !file || fscanf(file, "%lu", &count) != 1 || count;
+	char text[64];
+	bool exist = !file || !fgets(text, sizeof(text), file) || sscanf(text, "%lu", &count) != 1 || count;
 
 	if (file)
 		fclose(file);

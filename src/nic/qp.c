@@ -450,7 +450,8 @@ void nic_qp_attend(struct nic_qp *qp)
 	nic_unlock(&qp->lock);
 }
 
-void nic_qp_fail_users(struct nic *nic, uint32_t cq)
+/* Calls for each QP that completes into the CQ, with its lock held. */
+static void for_each_user(struct nic *nic, uint32_t cq, void (*call)(struct nic_qp *qp))
 {
 	for (uint32_t i = 0; i < nic->qps.fresh; i++) {
 		struct nic_qp *qp = nic_qp_get(nic, i);
@@ -459,14 +460,35 @@ void nic_qp_fail_users(struct nic *nic, uint32_t cq)
 			continue;
 		if (qp->send_cq->index == cq || qp->recv_cq->index == cq) {
 			nic_lock(&qp->lock);
-			if (qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET)
-				nic_qp_raise(qp, IBV_EVENT_QP_FATAL);
-			nic_qp_fail(qp);
-			requester_run(qp);
+			call(qp);
 			nic_unlock(&qp->lock);
 		}
 		nic_qp_put(qp);
 	}
+}
+
+static void fail_user(struct nic_qp *qp)
+{
+	qp->fatal_due = qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET;
+	nic_qp_fail(qp);
+	requester_run(qp);
+}
+
+static void raise_user(struct nic_qp *qp)
+{
+	if (qp->fatal_due)
+		nic_qp_raise(qp, IBV_EVENT_QP_FATAL);
+	qp->fatal_due = false;
+}
+
+void nic_qp_fail_users(struct nic *nic, uint32_t cq)
+{
+	for_each_user(nic, cq, fail_user);
+}
+
+void nic_qp_raise_users(struct nic *nic, uint32_t cq)
+{
+	for_each_user(nic, cq, raise_user);
 }
 
 void nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr)

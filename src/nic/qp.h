@@ -120,6 +120,7 @@ struct nic_qp {
 	uint64_t flush_deadline;
 	uint32_t flushed_receives;
 	bool last_wqe_raised; /* error state, SRQ: IBV_EVENT_QP_LAST_WQE_REACHED was raised */
+	bool fatal_due;	      /* IBV_EVENT_QP_FATAL is to be raised: a CQ is in error */
 	bool established;     /* IBV_EVENT_COMM_EST was raised */
 	bool drain_event;     /* SQD: raise IBV_EVENT_SQ_DRAINED when the WQE at the head is done */
 	const struct transport *transport; /* of the connection; UD: of the message under way; NULL before RTR */
@@ -202,8 +203,10 @@ void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state);
  * is visiting, so also those that a taker began. */
 void nic_qp_flush_receives(struct nic_qp *qp, bool all);
 void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type);
-/* Moves to the error state all that complete into CQ `cq`, which is in error: IBV_EVENT_QP_FATAL (specification 11.6.3.2). */
+/* Moves to the error state all that complete into CQ `cq`, which is in error; then, when that was told: IBV_EVENT_QP_FATAL
+ * (specification 11.6.3.2). */
 void nic_qp_fail_users(struct nic *nic, uint32_t cq);
+void nic_qp_raise_users(struct nic *nic, uint32_t cq);
 
 /* Writes into the trace what the QP is, and its state, or 255; lock held. */
 void nic_qp_trace(const struct nic_qp *qp, uint8_t state);

@@ -198,12 +198,13 @@ static void apply(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		qp->attr.dest_qp_num = attr->dest_qp_num;
 		shared->dest_qpn = attr->dest_qp_num;
 	}
-	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
-		qp->attr.en_sqd_async_notify = attr->en_sqd_async_notify;
 }
 
-static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+/* notify: SQD is to raise IBV_EVENT_SQ_DRAINED. 0, or ENOMEM: it stays in the state that it was in. */
+static int enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, bool notify)
 {
+	int error = 0;
+
 	switch (to) {
 	case IBV_QPS_RESET:
 		nic_qp_reset(qp);
@@ -213,11 +214,13 @@ static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state t
 		requester_run(qp);
 		break;
 	case IBV_QPS_RTR:
-		transport_connect(qp);
-		nic_qp_set_state(qp, to);
+		error = transport_connect(qp);
+		if (!error)
+			nic_qp_set_state(qp, to);
 		break;
 	case IBV_QPS_SQD:
-		qp->drain_event = from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify;
+		if (from == IBV_QPS_RTS)
+			qp->drain_event = notify;
 		nic_qp_set_state(qp, to);
 		requester_run(qp);
 		break;
@@ -225,6 +228,7 @@ static void enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state t
 		nic_qp_set_state(qp, to);
 		requester_run(qp);
 	}
+	return error;
 }
 
 /* Lock held. */
@@ -261,9 +265,10 @@ static int modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		watch_qp_connected(qp->qpn, mask & IBV_QP_DEST_QPN ? attr->dest_qp_num : 0,
 				   mask & IBV_QP_MAX_QP_RD_ATOMIC ? attr->max_rd_atomic : 0);
 	qp->modified++;
-	if (to != from || mask & IBV_QP_STATE)
-		enter(qp, from, to);
-	return 0;
+	/* Of this transition only; the attribute is none that stays. */
+	bool notify = mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && attr->en_sqd_async_notify;
+
+	return to != from || mask & IBV_QP_STATE ? enter(qp, from, to, notify) : 0;
 }
 
 int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)

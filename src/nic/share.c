@@ -57,9 +57,10 @@ static uint64_t read_mappings_max(void)
 {
 	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
 	unsigned long max = MAPPINGS_DEFAULT;
+	char text[64];
 
 	if (file) {
-		if (fscanf(file, "%lu", &max) != 1)
+		if (!fgets(text, sizeof(text), file) || sscanf(text, "%lu", &max) != 1)
 			max = MAPPINGS_DEFAULT;
 		fclose(file);
 	}

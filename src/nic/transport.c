@@ -34,12 +34,17 @@ const struct transport *transport_to(const union ibv_gid *dgid)
 	return transport_is_wire_only() || !gid_is_local(dgid) ? &wire_transport : &local_transport;
 }
 
-void transport_connect(struct nic_qp *qp)
+int transport_connect(struct nic_qp *qp)
 {
 	qp->transport = qp->type == IBV_QPT_UD ? &local_transport : transport_to(&qp->path.dgid);
-	qp->transport->connect(qp);
-	if (qp->type == IBV_QPT_UD)
-		wire_transport.connect(qp);
+
+	int error = qp->transport->connect(qp);
+
+	if (!error && qp->type == IBV_QPT_UD)
+		error = wire_transport.connect(qp);
+	if (error)
+		transport_disconnect(qp);
+	return error;
 }
 
 void transport_disconnect(struct nic_qp *qp)

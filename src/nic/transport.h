@@ -38,9 +38,9 @@ struct transport_result {
 };
 
 struct transport {
-	/* At RTR. Never fails and never waits long for the other end: who is not there is found out
-	 * when sending. */
-	void (*connect)(struct nic_qp *qp);
+	/* At RTR: 0, or ENOMEM. Never waits long for the other end: who is not there is found out when
+	 * sending. */
+	int (*connect)(struct nic_qp *qp);
 	/* At RESET and destroy. */
 	void (*disconnect)(struct nic_qp *qp);
 	/* Executes, or goes on executing, the WQE at the head of the send queue; moves at most
@@ -59,8 +59,8 @@ extern const struct transport local_transport, wire_transport;
 /* The way to a GID: shared memory on this host, else the wire. UROCE_TRANSPORT=roce: the wire even to this host. */
 const struct transport *transport_to(const union ibv_gid *dgid);
 
-/* At RTR: chooses qp->transport and connects; UD may then use either. */
-void transport_connect(struct nic_qp *qp);
+/* At RTR: chooses qp->transport and connects; UD may then use either. 0, or ENOMEM: it is as it was. */
+int transport_connect(struct nic_qp *qp);
 void transport_disconnect(struct nic_qp *qp);
 
 /* Whether a value of UROCE_TRANSPORT is understood; with one that is not there is no device (verbs/device.c). */

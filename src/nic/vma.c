@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,10 +71,13 @@ static bool find_by_query(int maps, uint64_t addr, struct vma *vma)
 	return true;
 }
 
+/* Bytes: a path, and what stands before it. No more, threads may have small stacks. */
+#define LINE_MOST (PATH_MAX + 128)
+
 /* By reading, line by line; with a buffer of its own, so that nothing is allocated. */
 static bool find_by_reading(int maps, uint64_t addr, struct vma *vma)
 {
-	char buffer[8192];
+	char buffer[LINE_MOST];
 	size_t held = 0;
 	ssize_t n;
 
@@ -127,7 +131,7 @@ bool vma_is_quick(void)
 
 uint64_t vma_count(int maps)
 {
-	char buffer[8192];
+	char buffer[LINE_MOST];
 	uint64_t count = 0;
 	ssize_t n;
 

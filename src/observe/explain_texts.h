@@ -197,7 +197,7 @@ TEXT(FLUSHED, REQUEST, S(WR_FLUSH_ERR), 0, 0,
      N_("This is a consequence. Find the first completion of this queue pair whose status is another; or the program itself "
 	"moved it to ERR."))
 TEXT(CQ_OVERFLOW, CQ, 0, 0, 0,
-     N_("it was full with {limit} entries, and {count} completions were lost; all queue pairs that use it go to the error state."),
+     N_("it was full with {limit} entries; completions lost: {count}. All queue pairs that use it go to the error state."),
      N_("Create it as deep as the send and receive queues that complete in it together, or poll more often. ibv_poll_cq does "
 	"not show this: the asynchronous event IBV_EVENT_CQ_ERR does."))
 TEXT(BAD_REQUEST, MESSAGE, S(REM_INV_REQ_ERR), 0, 0,

@@ -44,6 +44,8 @@ static struct {
 	uint64_t order, untold;
 	uint64_t failures; /* of all kinds but what programs ask for and can do without */
 	struct cause first;
+	/* What is being told: threads may have small stacks. */
+	char text[PARAGRAPH], line[PARAGRAPH / 2], words[EXPLAIN_TEXT], todo[EXPLAIN_TEXT];
 } report = { .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1 };
 
 /* ---- Not to disturb ---- */
@@ -170,16 +172,15 @@ static void begin_paragraph(char *text, size_t size, uint32_t code, const char *
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 static void tell(const struct cause *c)
 {
-	char text[PARAGRAPH] = "", words[EXPLAIN_TEXT], todo[EXPLAIN_TEXT];
-
-	begin_paragraph(text, sizeof(text), c->code, explain_outcome(c));
-	explain_what(c, words, sizeof(words));
-	add_line(text, sizeof(text), "  %s", words);
+	*report.text = '\0';
+	begin_paragraph(report.text, sizeof(report.text), c->code, explain_outcome(c));
+	explain_what(c, report.words, sizeof(report.words));
+	add_line(report.text, sizeof(report.text), "  %s", report.words);
 	if (*explain_todo(c->code)) {
-		snprintf(todo, sizeof(todo), explain_word(EXPLAIN_WORD_TODO), explain_todo(c->code));
-		add_line(text, sizeof(text), "  %s", todo);
+		snprintf(report.todo, sizeof(report.todo), explain_word(EXPLAIN_WORD_TODO), explain_todo(c->code));
+		add_line(report.text, sizeof(report.text), "  %s", report.todo);
 	}
-	write_text(text, strlen(text));
+	write_text(report.text, strlen(report.text));
 }
 
 /* Where in which file: symbols are looked up under the linker's lock, which another thread may hold while it waits for us. */
@@ -220,44 +221,41 @@ static void tell_stacks(const struct cause *c)
 
 static void tell_sum(struct kind *kind)
 {
-	char text[PARAGRAPH] = "", words[EXPLAIN_TEXT];
-
 	char object[16] = "";
 
+	*report.text = '\0';
 	if (kind->qpn >> 14) /* handles of others are small numbers */
 		snprintf(object, sizeof(object), "QP 0x%x: ", kind->qpn);
-	begin_paragraph(text, sizeof(text), kind->code, "");
+	begin_paragraph(report.text, sizeof(report.text), kind->code, "");
 	if (kind->count > kind->told) {
-		snprintf(words, sizeof(words), explain_word(EXPLAIN_WORD_AGAIN), (unsigned long long)kind->count);
-		add_line(text, sizeof(text), "  %s%s", object, words);
+		snprintf(report.words, sizeof(report.words), explain_word(EXPLAIN_WORD_AGAIN), (unsigned long long)kind->count);
+		add_line(report.text, sizeof(report.text), "  %s%s", object, report.words);
 	}
 	if (kind->flushed) {
-		snprintf(words, sizeof(words), explain_word(EXPLAIN_WORD_FLUSHED), (unsigned long long)kind->flushed);
-		add_line(text, sizeof(text), "  %s%s", object, words);
+		snprintf(report.words, sizeof(report.words), explain_word(EXPLAIN_WORD_FLUSHED), (unsigned long long)kind->flushed);
+		add_line(report.text, sizeof(report.text), "  %s%s", object, report.words);
 	}
-	write_text(text, strlen(text));
+	write_text(report.text, strlen(report.text));
 	kind->told = kind->count;
 	kind->flushed = 0;
 }
 
 static void tell_end(void)
 {
-	char text[PARAGRAPH] = "", line[PARAGRAPH / 2], words[EXPLAIN_TEXT];
-
-	explain_what(&report.first, words, sizeof(words));
-	snprintf(line, sizeof(line), explain_word(report.failures == 1 ? EXPLAIN_WORD_END_ONE : EXPLAIN_WORD_END),
-		 program_invocation_short_name, getpid(), (unsigned long long)report.failures, words);
-	add_line(text, sizeof(text), "%s %s", line, explain_word(EXPLAIN_WORD_HOW));
-	write_text(text, strlen(text));
+	*report.text = '\0';
+	explain_what(&report.first, report.words, sizeof(report.words));
+	snprintf(report.line, sizeof(report.line), explain_word(report.failures == 1 ? EXPLAIN_WORD_END_ONE : EXPLAIN_WORD_END),
+		 program_invocation_short_name, getpid(), (unsigned long long)report.failures, report.words);
+	add_line(report.text, sizeof(report.text), "%s %s", report.line, explain_word(EXPLAIN_WORD_HOW));
+	write_text(report.text, strlen(report.text));
 }
 
 static void tell_untold(void)
 {
-	char text[PARAGRAPH] = "", words[EXPLAIN_TEXT];
-
-	snprintf(words, sizeof(words), explain_word(EXPLAIN_WORD_MORE), (unsigned long long)report.untold);
-	add_line(text, sizeof(text), "uroce: %s (%d): %s", program_invocation_short_name, getpid(), words);
-	write_text(text, strlen(text));
+	*report.text = '\0';
+	snprintf(report.words, sizeof(report.words), explain_word(EXPLAIN_WORD_MORE), (unsigned long long)report.untold);
+	add_line(report.text, sizeof(report.text), "uroce: %s (%d): %s", program_invocation_short_name, getpid(), report.words);
+	write_text(report.text, strlen(report.text));
 }
 #pragma GCC diagnostic pop
 

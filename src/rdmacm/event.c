@@ -137,6 +137,17 @@ static void translate(struct event *event)
 		told->param.ud.private_data = event->group->context;
 }
 
+/* A cancellation point while it waits. */
+static int get_event(struct cm_channel *channel, struct event *event)
+{
+	int error;
+
+	pthread_cleanup_push(free, event);
+	error = cm_get_event(channel, &event->cm);
+	pthread_cleanup_pop(false);
+	return error;
+}
+
 PUBLIC int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **out)
 {
 	struct event *event;
@@ -147,7 +158,7 @@ PUBLIC int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_
 	event = calloc(1, sizeof(*event));
 	if (!event)
 		return answer(ENOMEM);
-	while (!(error = cm_get_event(to_channel(channel)->cm, &event->cm))) {
+	while (!(error = get_event(to_channel(channel)->cm, event))) {
 		translate(event);
 		if (handle(event)) {
 			*out = &event->event;

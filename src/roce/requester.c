@@ -179,8 +179,10 @@ static bool may_read(struct nic_qp *qp, struct wire_qp *w)
 	if (w->reads_room < room) {
 		uint32_t *ends = realloc(w->read_ends, room * sizeof(*ends));
 
-		if (!ends)
+		if (!ends) {
+			w->route_error = ENOMEM;
 			return false;
+		}
 		w->read_ends = ends;
 		w->reads_room = room;
 	}
@@ -342,8 +344,12 @@ static void send_what_may(struct nic_qp *qp, struct wire_qp *w)
 	struct burst burst;
 	enum emitted last;
 
-	if (!wire_route(qp, w) || !burst_begin(&burst, &w->route, qp->qpn))
+	if (!wire_route(qp, w))
 		return;
+	if (!burst_begin(&burst, &w->route, qp->qpn)) {
+		w->route_error = ENOMEM;
+		return;
+	}
 	do {
 		struct seg_visit *here = visit_enter(qp->nic, qp->nic->seg);
 
@@ -407,11 +413,16 @@ static enum transport_outcome wait_until(struct transport_result *result, uint64
 }
 
 /* UC: the system did not send it. Nobody hears of it, but it can be found out. */
-static void lost_here(struct nic_qp *qp, const struct nic_swqe *wqe, struct wire_qp *w)
+static void record_loss(struct nic_qp *qp, const struct nic_swqe *wqe, int error)
 {
-	struct cause c = { .value = (uint64_t)w->route_error };
+	struct cause c = { .value = (uint64_t)error };
 
 	request_record(qp, wqe, CAUSE_DROP_UNREACHABLE, IBV_WC_SUCCESS, &c);
+}
+
+static void lost_here(struct nic_qp *qp, const struct nic_swqe *wqe, struct wire_qp *w)
+{
+	record_loss(qp, wqe, w->route_error);
 	if (qp->sq_exec + 1 == w->una_pos) /* the last that was sent so far */
 		w->route_error = 0;
 }
@@ -432,13 +443,16 @@ static enum transport_outcome outcome_of_head(struct nic_qp *qp, struct nic_swqe
 		result->cause = request_record(qp, wqe, w->code, w->status, &w->cause);
 		return TRANSPORT_FAILED;
 	}
-	if (!w->has_route && qp->type == IBV_QPT_UC) {
+	/* Not even tried. With something under way there is a time to end it. */
+	bool unsent = !w->has_route || (!w->probe_at && w->route_error == ENOMEM);
+
+	if (unsent && qp->type == IBV_QPT_UC) {
 		lost_here(qp, wqe, w);
 		w->una_pos++;
 		w->next_pos = w->end_pos = w->una_pos;
 		return TRANSPORT_DONE;
 	}
-	if (!w->has_route)
+	if (unsent)
 		return no_response(qp, w, result, false);
 	if (w->rnr) {
 		w->rnr = w->resend_one = false;
@@ -463,7 +477,7 @@ static enum transport_outcome outcome_of_head(struct nic_qp *qp, struct nic_swqe
 		w->probe_at = 0;
 		wire_send(qp, w);
 	}
-	if (!w->probe_at) /* nothing is under way: memory is short, or a visit's word */
+	if (!w->probe_at) /* nothing is under way: a visit's word is short */
 		return wait_until(result, now + 1000000u);
 	return wait_until(result, w->deadline && w->deadline < w->probe_at ? w->deadline : w->probe_at);
 }
@@ -472,8 +486,15 @@ enum transport_outcome wire_outcome(struct nic_qp *qp, struct nic_swqe *wqe, str
 {
 	struct wire_qp *w = wire_of(qp);
 
-	if (!w)
-		return wait_until(result, nic_now() + 1000000u);
+	if (!w && qp->type == IBV_QPT_UC) {
+		record_loss(qp, wqe, ENOMEM);
+		return TRANSPORT_DONE;
+	}
+	if (!w) {
+		result->cause = CAUSE_WIRE_UNREACHABLE;
+		result->value = ENOMEM;
+		return TRANSPORT_NO_RESPONSE;
+	}
 	wire_send(qp, w);
 	return outcome_of_head(qp, wqe, w, result);
 }

@@ -337,8 +337,12 @@ static struct reply *new_reply(struct nic_qp *qp, struct wire_qp *w)
 	return reply;
 }
 
+/* There was no place for the answer. */
 static enum taken too_many(struct nic_qp *qp, struct wire_qp *w, const struct arrival *arrival)
 {
+	if (!w->replies && qp->attr.max_dest_rd_atomic) /* no memory for any */
+		return LATER;
+
 	struct cause c = { .limit = qp->attr.max_dest_rd_atomic, .value = qp->attr.max_dest_rd_atomic + 1u };
 
 	return refuse(qp, w, arrival, ROCE_NAK_INVALID_REQUEST, CAUSE_RESPONDER_DEPTH, &c);
@@ -503,8 +507,9 @@ static bool send_replies(struct nic_qp *qp, struct wire_qp *w)
 	uint32_t budget = ANSWER_BUDGET;
 	struct burst burst;
 
+	/* Without memory it is left until it is asked for again. */
 	if (!burst_begin(&burst, &w->route, qp->qpn))
-		return true;
+		return false;
 	while (w->reply_next != w->reply_end && budget >= w->mtu) {
 		struct reply *reply = reply_at(w, w->reply_next);
 

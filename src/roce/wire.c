@@ -305,15 +305,18 @@ static void set_steered(struct wire *wire, struct port *port)
 	pthread_mutex_unlock(&wire->lock);
 }
 
-static void connect_qp(struct nic_qp *qp)
+static int connect_qp(struct nic_qp *qp)
 {
 	struct wire_qp *w = wire_of(qp);
 
+	if (!w)
+		return ENOMEM;
 	if (qp->type == IBV_QPT_UD)
 		wire_open_all(qp->nic, qp->gids);
-	else if (w)
+	else
 		wire_route(qp, w);
 	await_steering(qp->nic);
+	return 0;
 }
 
 static void set_idle(struct nic_qp *qp, struct wire_qp *w)

@@ -278,7 +278,7 @@ int connect_shutdown(struct rsocket *rs, int how)
 	wait_wake(rs);
 	if (!wrote || stream->may_write)
 		return 0;
-	int error = wait_until(rs, stream_control_free, FINISH_US);
+	int error = wait_to_finish(rs, stream_control_free, FINISH_US);
 	if (!error)
 		stream_control(rs, how == SHUT_RDWR ? CONTROL_DISCONNECT : CONTROL_SHUTDOWN);
 	stream->said_all = how == SHUT_RDWR;
@@ -302,11 +302,11 @@ void connect_finish(struct rsocket *rs)
 			patience = rs->linger.l_linger * INT64_C(1000000);
 		int64_t end = now_us() + patience; /* of both waits together */
 		stream->may_read = stream->may_write = false;
-		if (!stream->said_all && wait_until(rs, stream_control_free, patience) == 0)
+		if (!stream->said_all && wait_to_finish(rs, stream_control_free, patience) == 0)
 			stream_control(rs, CONTROL_DISCONNECT);
 		stream->said_all = true;
 		patience = end - now_us();
-		wait_until(rs, stream_all_sent, patience > 0 ? patience : 0);
+		wait_to_finish(rs, stream_all_sent, patience > 0 ? patience : 0);
 		stream_end(rs, 0);
 		rdma_disconnect(stream->id);
 	}

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "rsocket.h"
+#include "nic/cancel.h"
 
 enum { SPIN_US = 10, FEW = 16 };
 
@@ -23,6 +24,7 @@ struct set {
 	struct member *members;
 	struct pollfd *real; /* what poll(2) is asked: the calling thread's eventfd, then one for each */
 	bool any;	     /* there are rsockets */
+	bool registered;     /* among those who wait for them */
 	struct member few_members[FEW];
 	struct pollfd few_real[FEW + 1];
 };
@@ -81,13 +83,48 @@ static int look(struct set *set, void (*progress)(struct rsocket *rs), bool arm)
 	return ready;
 }
 
+static void register_all(struct set *set, void (*change)(struct rsocket *rs, struct waiter *waiter))
+{
+	for (nfds_t i = 0; i < set->count; i++) {
+		struct rsocket *rs = set->members[i].rs;
+		if (!rs)
+			continue;
+		pthread_mutex_lock(&rs->lock);
+		change(rs, &set->members[i].waiter);
+		pthread_mutex_unlock(&rs->lock);
+	}
+}
+
+static void cancelled(void *arg)
+{
+	struct set *set = arg;
+
+	if (set->registered)
+		register_all(set, wait_leave);
+	tear_down(set);
+}
+
+/* poll(2), where the thread may be cancelled. */
+static int poll_cancelled(struct set *set, struct pollfd *fds, nfds_t count, int timeout)
+{
+	int ready;
+
+	pthread_cleanup_push(cancelled, set);
+	cancel_allowed = true;
+	ready = poll(fds, count, timeout);
+	cancel_allowed = false;
+	pthread_cleanup_pop(false);
+	return ready;
+}
+
 /* poll(2), which has the last word about what are no rsockets: how many of these are ready, or -1. */
 static int sleep_on(struct set *set, int timeout)
 {
-	int ready = 0;
+	int ready = poll_cancelled(set, set->real, set->count + 1, timeout);
 
-	if (poll(set->real, set->count + 1, timeout) < 0)
+	if (ready < 0)
 		return -1;
+	ready = 0;
 	for (nfds_t i = 0; i < set->count; i++) {
 		if (set->members[i].rs)
 			continue;
@@ -103,18 +140,6 @@ static bool spin(struct set *set)
 		if (look(set, progress_quick, false))
 			return true;
 	return false;
-}
-
-static void register_all(struct set *set, void (*change)(struct rsocket *rs, struct waiter *waiter))
-{
-	for (nfds_t i = 0; i < set->count; i++) {
-		struct rsocket *rs = set->members[i].rs;
-		if (!rs)
-			continue;
-		pthread_mutex_lock(&rs->lock);
-		change(rs, &set->members[i].waiter);
-		pthread_mutex_unlock(&rs->lock);
-	}
 }
 
 static int left_ms(int64_t end)
@@ -158,8 +183,10 @@ static int poll_set(struct set *set, int timeout)
 			return others < 0 ? -1 : ready + others;
 	}
 	register_all(set, wait_enter);
+	set->registered = true;
 	ready = wait_for_one(set, end);
 	register_all(set, wait_leave);
+	set->registered = false;
 	return ready;
 }
 
@@ -170,7 +197,7 @@ PUBLIC int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 
 	if (error)
 		return fail(error);
-	int ready = set.any ? poll_set(&set, timeout) : poll(fds, nfds, timeout);
+	int ready = set.any ? poll_set(&set, timeout) : poll_cancelled(&set, fds, nfds, timeout);
 	error = errno;
 	tear_down(&set);
 	errno = ready < 0 ? error : before;
@@ -211,6 +238,17 @@ static int reduce(fd_set *set, const struct pollfd *fds, int count, short asked,
 	return ready;
 }
 
+/* What was gathered is freed when the thread is cancelled. */
+static int poll_gathered(struct pollfd *fds, nfds_t count, int timeout)
+{
+	int ready;
+
+	pthread_cleanup_push(free, fds);
+	ready = rpoll(fds, count, timeout);
+	pthread_cleanup_pop(false);
+	return ready;
+}
+
 PUBLIC int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
 {
 	struct pollfd *fds;
@@ -221,7 +259,7 @@ PUBLIC int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfd
 	if (count < 0)
 		return fail(ENOMEM);
 	int64_t wait = timeout ? timeout->tv_sec * INT64_C(1000) + (timeout->tv_usec + 999) / 1000 : -1;
-	int ready = rpoll(fds, count, wait > INT_MAX ? INT_MAX : (int)wait);
+	int ready = poll_gathered(fds, count, wait > INT_MAX ? INT_MAX : (int)wait);
 	for (int i = 0; ready > 0 && i < count; i++) {
 		if (fds[i].revents & POLLNVAL)
 			ready = fail(EBADF);

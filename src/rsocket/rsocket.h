@@ -213,6 +213,11 @@ int64_t now_us(void);
  * -1: for ever; 0: looks once, thoroughly. EAGAIN: out of patience; EINTR; EBADF: closed meanwhile.
  */
 int wait_until(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_t patience);
+/*
+ * The same where the thread cannot be cancelled meanwhile. In wait_until() it can, as in the socket calls: then the lock and one
+ * reference are given back, which must be all that the caller has.
+ */
+int wait_to_finish(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_t patience);
 /* With the lock held: something happened. All who wait look again, but the calling thread. */
 void wait_wake(struct rsocket *rs);
 /* poll(2) of `fds` for threads that wait for rsockets: those are told that this thread waits, by wait_enter(). */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The service thread. A forked child has none, and starts its own when it needs one. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -9,6 +8,7 @@
 
 #include "rsocket.h"
 #include "service.h"
+#include "nic/own_thread.h"
 
 struct service {
 	struct list link;
@@ -77,7 +77,6 @@ static int start(void)
 {
 	static bool watching;
 	pthread_t thread;
-	sigset_t all, old;
 
 	if (running)
 		return 0;
@@ -88,14 +87,10 @@ static int start(void)
 		poller = epoll_create1(EPOLL_CLOEXEC);
 	if (poller < 0)
 		return errno;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int error = pthread_create(&thread, NULL, serve, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	int error = own_thread_start(&thread, true, serve, NULL);
 	if (error)
 		return error;
 	pthread_setname_np(thread, "rsockets");
-	pthread_detach(thread);
 	running = true;
 	return 0;
 }

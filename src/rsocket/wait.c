@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "rsocket.h"
+#include "nic/cancel.h"
 #include "nic/keep_errno.h"
 
 /* How long to look for completions before sleeping: an answer from the same host is here sooner than a thread is awake. */
@@ -118,7 +119,36 @@ static int timeout_ms(int64_t end)
 	return left > INT_MAX ? INT_MAX : (int)left;
 }
 
-int wait_until(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_t patience)
+struct wait {
+	struct rsocket *rs;
+	struct waiter waiter;
+};
+
+/* The thread ends in poll(2), in place of the call that it is in, and gives back what that has. */
+static void cancelled(void *arg)
+{
+	struct wait *wait = arg;
+	struct rsocket *rs = wait->rs;
+
+	pthread_mutex_lock(&rs->lock);
+	wait_leave(rs, &wait->waiter);
+	pthread_mutex_unlock(&rs->lock);
+	table_put(rs);
+}
+
+static int sleep_on(struct wait *wait, struct pollfd fds[2], int timeout, bool is_cancellable)
+{
+	int error;
+
+	pthread_cleanup_push(cancelled, wait);
+	cancel_allowed = is_cancellable;
+	error = poll(fds, 2, timeout) < 0 ? errno : 0;
+	cancel_allowed = false;
+	pthread_cleanup_pop(false);
+	return error;
+}
+
+static int wait_for(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_t patience, bool is_cancellable)
 {
 	KEEP_ERRNO;
 	progress_quick(rs);
@@ -134,8 +164,8 @@ int wait_until(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_
 
 	int error = 0;
 	struct pollfd fds[] = { { wait_fd(), POLLIN, 0 }, { rs->fd, POLLIN, 0 } };
-	struct waiter waiter;
-	wait_enter(rs, &waiter);
+	struct wait wait = { .rs = rs };
+	wait_enter(rs, &wait.waiter);
 	for (;;) {
 		progress_all(rs);
 		progress_arm(rs);
@@ -148,11 +178,20 @@ int wait_until(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_
 		if (error)
 			break;
 		pthread_mutex_unlock(&rs->lock);
-		if (poll(fds, 2, timeout_ms(end)) < 0)
-			error = errno;
+		error = sleep_on(&wait, fds, timeout_ms(end), is_cancellable);
 		wait_clear();
 		pthread_mutex_lock(&rs->lock);
 	}
-	wait_leave(rs, &waiter);
+	wait_leave(rs, &wait.waiter);
 	return error && ready(rs) ? 0 : error;
+}
+
+int wait_until(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_t patience)
+{
+	return wait_for(rs, ready, patience, true);
+}
+
+int wait_to_finish(struct rsocket *rs, bool (*ready)(const struct rsocket *), int64_t patience)
+{
+	return wait_for(rs, ready, patience, false);
 }

@@ -117,9 +117,12 @@ struct writing {
 	bool failed;
 };
 
+/* Bytes of a path within the directory of the devices' files, whose parts are names of devices. */
+#define PATH_BYTES 384
+
 static void make_parents(int dir, const char *path)
 {
-	char part[PATH_MAX];
+	char part[PATH_BYTES];
 
 	for (const char *slash = path; (slash = strchr(slash, '/')); slash++) {
 		snprintf(part, sizeof(part), "%.*s", (int)(slash - path), path);
@@ -196,10 +199,10 @@ static bool write_device(int root, const struct verbs_device *device, const char
 }
 
 /* Makes path a link to content; says in old where it led before. */
-static bool replace_link(int root, const char *path, const char *content, char old[PATH_MAX])
+static bool replace_link(int root, const char *path, const char *content, char old[PATH_BYTES])
 {
-	char partial[PATH_MAX];
-	ssize_t length = readlinkat(root, path, old, PATH_MAX - 1);
+	char partial[PATH_BYTES + 16];
+	ssize_t length = readlinkat(root, path, old, PATH_BYTES - 1);
 
 	old[length > 0 ? length : 0] = '\0';
 	if (!strcmp(old, content))
@@ -219,7 +222,7 @@ void sysfs_render(const struct verbs_device *device)
 {
 	KEEP_ERRNO;
 	uint64_t value = 0xcbf29ce484222325;
-	char target[96], link[PATH_MAX], content[PATH_MAX], old[PATH_MAX], ignored[PATH_MAX];
+	char target[96], link[PATH_BYTES], content[PATH_BYTES], old[PATH_BYTES], ignored[PATH_BYTES];
 	int root = runtime_open();
 
 	if (root < 0) {

@@ -6,6 +6,7 @@
 #include "node.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -365,8 +366,7 @@ static void overflow_of_a_cq_fails_its_qps_and_raises_an_event(void)
 				      p.node.mr->rkey),
 			    0);
 	node_expect_event(p.node.ctx, IBV_EVENT_CQ_ERR, small);
-	while (node_state(c) != IBV_QPS_ERR)
-		usleep(1000);
+	CHECK_EQUAL(node_state(c), IBV_QPS_ERR);
 	/* QPs of other CQs know nothing of it. */
 	CHECK_EQUAL(node_state(p.a), IBV_QPS_RTS);
 	CHECK_EQUAL(node_rdma(&p.node, p.a, 5, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.node.buf,
@@ -644,6 +644,26 @@ static void drained_queue_raises_its_event_and_goes_on(void)
 	close_pair(&p);
 }
 
+/* Asked for once, it comes once: another way to SQD does not ask for it. */
+static void draining_raises_its_event_only_when_asked(void)
+{
+	struct pair p;
+	struct ibv_qp_attr sqd = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 },
+			   rts = { .qp_state = IBV_QPS_RTS };
+	struct ibv_async_event event;
+
+	open_pair(&p, IBV_QPT_RC);
+	CHECK_EQUAL(ibv_modify_qp(p.a, &sqd, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+	node_expect_event(p.node.ctx, IBV_EVENT_SQ_DRAINED, p.a);
+	CHECK_EQUAL(ibv_modify_qp(p.a, &rts, IBV_QP_STATE), 0);
+	CHECK_EQUAL(ibv_modify_qp(p.a, &sqd, IBV_QP_STATE), 0);
+	CHECK_EQUAL(fcntl(p.node.ctx->async_fd, F_SETFL, O_NONBLOCK), 0);
+	/* It is raised in the call. */
+	CHECK_EQUAL(ibv_get_async_event(p.node.ctx, &event), -1);
+	CHECK_EQUAL(errno, EAGAIN);
+	close_pair(&p);
+}
+
 /* A program that holds a CQ between start_poll and end_poll, and posts there to a QP that fails. */
 static void posting_to_a_failing_qp_while_polling_does_not_hang(void)
 {
@@ -848,6 +868,7 @@ int main(void)
 		CASE(reset_qp_serves_again_and_shows_nothing_of_before),
 		CASE(failed_send_of_ud_and_uc_goes_to_sqe_and_back),
 		CASE(drained_queue_raises_its_event_and_goes_on),
+		CASE(draining_raises_its_event_only_when_asked),
 		CASE(posting_to_a_failing_qp_while_polling_does_not_hang),
 		CASE(retries_that_end_while_polling_do_not_hang),
 		CASE(unmapped_memory_is_an_error_and_never_a_signal),

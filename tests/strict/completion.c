@@ -70,6 +70,7 @@ static void requesters_cq_overflows(struct world *w, const void *arg)
 	equal(state_of(w->a, 0), IBV_QPS_RTS);
 	post(w->a, 0, out, 1);
 	raises(w->a, IBV_EVENT_CQ_ERR, SMALL_CQ);
+	equal(state_of(w->a, 0), IBV_QPS_ERR);
 	raises(w->a, IBV_EVENT_QP_FATAL, 0);
 	raises(w->a, IBV_EVENT_QP_FATAL, 1);
 	becomes(w->a, 0, IBV_QPS_ERR);
@@ -111,6 +112,7 @@ static void responders_cq_overflows(struct world *w, const void *arg)
 	post(w->a, 0, out, 1);
 	completes(w->a, SEND_CQ, 1, IBV_WC_SUCCESS);
 	raises(w->b, IBV_EVENT_CQ_ERR, SMALL_CQ);
+	equal(state_of(w->b, 0), IBV_QPS_ERR);
 	raises(w->b, IBV_EVENT_QP_FATAL, 0);
 	becomes(w->b, 0, IBV_QPS_ERR);
 	equal(cause_of(w->b, CAUSE_CQ_OVERFLOW).limit, capacity);

@@ -9,6 +9,7 @@
 
 #include "cm/engine.h"
 #include "nic/gid.h"
+#include "nic/event.h"
 #include "nic/keep_errno.h"
 #include "nic/nic.h"
 #include "observe/cause.h"
@@ -277,7 +278,7 @@ void cm_close_channel(struct cm_channel *channel)
 	bool parked;
 
 	if (nic_is_orphan(nic)) {
-		close(channel->fd);
+		nic_tokens_close(channel->fd);
 		free(channel);
 		nic_close(nic);
 		return;

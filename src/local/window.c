@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "local/memory.h"
+#include "nic/descriptor.h"
 #include "nic/segment.h"
 
 /* Bytes, log2. The smaller one is for processes whose address space is limited. */
@@ -35,13 +36,23 @@ static uint64_t table_bytes(const struct windows *windows)
 }
 
 /* One whose owner cannot make our accesses fail: it is sealed against shrinking. */
-static bool is_pages_file(int file)
+static bool is_pages_file(int file, uint64_t *inode)
 {
 	int seals = fcntl(file, F_GET_SEALS);
 	struct stat st;
 
-	return seals >= 0 && seals & F_SEAL_SHRINK && !fstat(file, &st) &&
-	       st.st_size == (off_t)SHARE_ADDRESSES;
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(file, &st) || st.st_size != (off_t)SHARE_ADDRESSES)
+		return false;
+	*inode = st.st_ino;
+	return true;
+}
+
+/* The number may be another file's by now, which may have fewer bytes, or be another process's. */
+static bool has_file(const struct windows *windows)
+{
+	uint64_t inode;
+
+	return descriptor_is_ours(windows->file) && is_pages_file(windows->file, &inode) && inode == windows->inode;
 }
 
 void windows_init(struct windows *windows, int file, bool is_ours)
@@ -53,14 +64,14 @@ void windows_init(struct windows *windows, int file, bool is_ours)
 	windows->list = NULL;
 	windows->shift = has_room() ? WINDOW_LARGE : WINDOW_SMALL;
 	pthread_mutex_init(&windows->lock, NULL);
-	if (memory_way() == MEMORY_MAPPED && file >= 0 && is_pages_file(file))
+	if (memory_way() == MEMORY_MAPPED && file >= 0 && is_pages_file(file, &windows->inode))
 		bases = mmap(NULL, table_bytes(windows), PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (bases != MAP_FAILED) {
 		windows->file = file;
 		windows->bases = bases;
 	} else if (file >= 0 && !is_ours) {
-		close(file);
+		descriptor_close(file);
 	}
 }
 
@@ -78,7 +89,7 @@ void windows_destroy(struct windows *windows)
 	}
 	munmap(windows->bases, table_bytes(windows));
 	if (!windows->is_ours)
-		close(windows->file);
+		descriptor_close(windows->file);
 }
 
 /* Lock held. */
@@ -88,8 +99,10 @@ static uint8_t *map(struct windows *windows, uint64_t index)
 	struct window *window = malloc(sizeof(*window));
 	void *base;
 
-	if (!window)
+	if (!window || !has_file(windows)) {
+		free(window);
 		return NULL;
+	}
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, windows->file,
 		    (off_t)(index * size));
 	if (base == MAP_FAILED) {

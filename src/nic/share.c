@@ -14,6 +14,7 @@
 
 #include "local/memory.h"
 #include "local/window.h"
+#include "nic/descriptor.h"
 #include "nic/files.h"
 #include "nic/pins.h"
 #include "nic/ranges.h"
@@ -72,7 +73,7 @@ static int make_file(struct stat *st)
 
 	if (fd >= 0 && (!segment_file_fits(SHARE_ADDRESSES) || ftruncate(fd, SHARE_ADDRESSES) ||
 			fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) || fstat(fd, st))) {
-		close(fd);
+		descriptor_close(fd);
 		fd = -1;
 	}
 	return fd;
@@ -92,7 +93,7 @@ void share_start(struct nic *nic)
 	file = make_file(&share->file);
 	if (file < 0 || !switch_init(&share->switcher, file)) {
 		if (file >= 0)
-			close(file);
+			descriptor_close(file);
 		munmap(share, sizeof(*share));
 		return;
 	}
@@ -361,8 +362,7 @@ static void give_back(struct nic *nic, const struct look *look, uint64_t start, 
 		return;
 	/* The program has unmapped some of it, or moved it: then it still uses the file's pages elsewhere. */
 	give_back_moved(nic, look, start, end);
-	fallocate(share->switcher.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start,
-		  (off_t)(end - start));
+	switch_empty(&share->switcher, start, end - start);
 }
 
 static void end_sharing(struct nic *nic, const struct look *look, uint64_t start, uint64_t end)
@@ -536,6 +536,15 @@ static void hide_all(struct nic *nic)
 	visits_over(nic, NIC_GRACE, NULL);
 }
 
+static bool make_child(struct share *share)
+{
+	if (pipe2(share->child, O_CLOEXEC))
+		return false;
+	for (int i = 0; i < 2; i++)
+		share->child[i] = descriptor_keep(share->child[i]);
+	return true;
+}
+
 void share_before_fork(struct nic *nic)
 {
 	struct share *share = nic->share;
@@ -559,7 +568,7 @@ void share_before_fork(struct nic *nic)
 		/* What is in use stays, and the child gets a copy before anybody goes on. */
 		if (still_ours(share, look.maps, range.start, range.end, &next) == range.end &&
 		    is_in_use(&look, range.start, range.end) &&
-		    (share->child[0] >= 0 || !pipe2(share->child, O_CLOEXEC)))
+		    (share->child[0] >= 0 || make_child(share)))
 			continue;
 		end_sharing(nic, &look, range.start, range.end);
 	}
@@ -571,7 +580,7 @@ static void close_child(struct share *share)
 {
 	for (int i = 0; i < 2; i++) {
 		if (share->child[i] >= 0)
-			close(share->child[i]);
+			descriptor_close(share->child[i]);
 		share->child[i] = -1;
 	}
 }
@@ -582,7 +591,7 @@ void share_after_fork_in_parent(struct nic *nic)
 	char none;
 
 	if (share && share->child[0] >= 0) {
-		close(share->child[1]);
+		descriptor_close(share->child[1]);
 		share->child[1] = -1;
 		while (read(share->child[0], &none, 1) < 0 && errno == EINTR)
 			;
@@ -622,7 +631,7 @@ void share_after_fork_in_child(struct nic *nic)
 	if (nic->share->child[0] >= 0)
 		copy_mapped(nic->share);
 	close_child(nic->share);
-	close(nic->share->switcher.file);
+	descriptor_close(nic->share->switcher.file);
 	switch_close(&nic->share->switcher);
 	files_close(&nic->share->files);
 }
@@ -648,7 +657,7 @@ void share_stop(struct nic *nic)
 	files_close(&share->files);
 	ranges_destroy(&share->ranges);
 	switch_destroy(&share->switcher);
-	close(share->switcher.file);
+	descriptor_close(share->switcher.file);
 	pthread_mutex_destroy(&share->lock);
 	munmap(share, sizeof(*share));
 	nic->share = NULL;

@@ -9,12 +9,14 @@
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "local/dma.h"
 #include "nic/crash.h"
+#include "nic/descriptor.h"
 #include "nic/guard.h"
 #include "nic/pins.h"
 #include "nic/segment.h"
@@ -105,7 +107,10 @@ bool switch_init(struct switcher *s, int file)
 {
 	struct uffdio_api api = { .api = UFFD_API,
 				  .features = FEATURE_WP | FEATURE_WP_SHMEM | FEATURE_MOVE };
+	struct stat st;
 
+	if (fstat(file, &st))
+		return false;
 	s->scratch_bytes = SWITCH_CHUNK + 2 * HUGE_PAGE;
 	s->scratch = mmap(NULL, s->scratch_bytes, PROT_NONE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -113,11 +118,13 @@ bool switch_init(struct switcher *s, int file)
 		return false;
 	segment_keep_apart(s->scratch, s->scratch_bytes);
 	s->file = file;
-	s->uffd = open_uffd(&s->holds_all);
+	s->inode = st.st_ino;
+	s->device = st.st_dev;
+	s->uffd = descriptor_keep(open_uffd(&s->holds_all));
 	if (s->uffd >= 0 && (ioctl(s->uffd, UFFDIO_API, &api) ||
 			     !watch(s, (uint64_t)(uintptr_t)s->scratch, s->scratch_bytes,
 				    UFFDIO_REGISTER_MODE_MISSING))) {
-		close(s->uffd);
+		descriptor_close(s->uffd);
 		s->uffd = -1;
 	}
 	if (s->uffd < 0)
@@ -128,7 +135,7 @@ bool switch_init(struct switcher *s, int file)
 void switch_close(struct switcher *s)
 {
 	if (s->uffd >= 0)
-		close(s->uffd);
+		descriptor_close(s->uffd);
 }
 
 void switch_destroy(struct switcher *s)
@@ -208,8 +215,17 @@ static bool fill_file(struct switcher *s, const uint8_t *from, uint64_t length, 
 	return true;
 }
 
-static void empty_file(struct switcher *s, uint64_t offset, uint64_t length)
+static bool has_file(const struct switcher *s)
 {
+	struct stat st;
+
+	return descriptor_is_ours(s->file) && !fstat(s->file, &st) && st.st_ino == s->inode && st.st_dev == s->device;
+}
+
+void switch_empty(struct switcher *s, uint64_t offset, uint64_t length)
+{
+	if (!has_file(s))
+		return;
 	fallocate(s->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
 		  (off_t)length);
 }
@@ -318,7 +334,7 @@ enum hold {
 /* Whether pages are moved away, and whoever touches them waits: of the program's threads, or there are none. */
 static bool can_move(const struct switcher *s, const struct threads *threads)
 {
-	return s->uffd >= 0 && (s->holds_all || threads->alone);
+	return descriptor_is_ours(s->uffd) && (s->holds_all || threads->alone);
 }
 
 /* Without a userfaultfd that holds system calls only who wakes up just now can be held. */
@@ -357,6 +373,8 @@ static void release(struct switcher *s, enum hold hold, const struct threads *th
 static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_t length, int prot,
 				     const struct threads *threads)
 {
+	if (!has_file(s))
+		return NIC_UNMAPPED_OFF;
 	/* Pins first, where their pages do not tell by refusing to move: later there is no time to look for them. */
 	bool pinned = !can_move(s, threads) && (pins_are_possible() || memory_is_locked());
 	enum hold hold = choose_hold(s, threads, start, start + length);
@@ -381,11 +399,11 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 	}
 	crash_point(SHARE_AWAY);
 	/* A stopped visitor, or a switch that failed, may have left something. */
-	empty_file(s, start, length);
+	switch_empty(s, start, length);
 	if (!fill_file(s, at(from), length, start) ||
 	    !dma_map(at(start), length, prot, MAP_SHARED | MAP_NORESERVE, s->file, start)) {
 		release(s, hold, threads, start, length, true);
-		empty_file(s, start, length);
+		switch_empty(s, start, length);
 		return NIC_UNMAPPED_MEMORY;
 	}
 	crash_point(SHARE_MAPPED);
@@ -424,6 +442,24 @@ static bool next_data(int file, uint64_t end, uint64_t *from, uint64_t *to)
 		data += page;
 	while ((uint64_t)data < end && lseek(file, data, SEEK_DATA) == data);
 	*to = (uint64_t)data;
+	return true;
+}
+
+/* Where the file's number is not ours any more: from the program's own view of it. */
+static bool copy_memory(uint64_t to, uint64_t from, uint64_t length)
+{
+	pid_t self = getpid();
+
+	while (length) {
+		struct iovec local = { at(to), length }, remote = { at(from), length };
+		ssize_t n = dma_read(self, &local, 1, &remote, 1);
+
+		if (n <= 0)
+			return false;
+		to += (uint64_t)n;
+		from += (uint64_t)n;
+		length -= (uint64_t)n;
+	}
 	return true;
 }
 
@@ -504,13 +540,14 @@ static bool replace_held(struct switcher *s, enum hold hold, const struct thread
 {
 	bool replaced;
 
-	if (!protect(s, hold, start, length, prot))
+	if (hold != HOLD_NOBODY && !protect(s, hold, start, length, prot))
 		return false;
 	if (hold == HOLD_FAULTS)
 		let_reads_end(threads, start, length);
-	replaced = fill_memory(s, spare, offset, length) && !mprotect(at(spare), length, prot) &&
+	replaced = (has_file(s) ? fill_memory(s, spare, offset, length) : copy_memory(spare, start, length)) && !mprotect(at(spare), length, prot) &&
 		   dma_move(at(spare), length, at(start));
-	unprotect(s, hold, threads, start, length, !replaced);
+	if (hold != HOLD_NOBODY)
+		unprotect(s, hold, threads, start, length, !replaced);
 	return replaced;
 }
 
@@ -518,7 +555,7 @@ static bool replace_held(struct switcher *s, enum hold hold, const struct thread
  * are copied by touching them. */
 static bool detach(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot)
 {
-	if (!dma_map(at(start), length, prot, MAP_PRIVATE, s->file, offset))
+	if (!has_file(s) || !dma_map(at(start), length, prot, MAP_PRIVATE, s->file, offset))
 		return false;
 	for (uint64_t run = offset, end = 0; next_data(s->file, offset + length, &run, &end);
 	     run = end) {
@@ -535,7 +572,7 @@ static void wake_waiters(struct switcher *s, const struct threads *threads, uint
 	uint64_t at[WAITERS], page = page_size();
 	size_t count = threads_waits(threads, start, start + length, at, WAITERS);
 
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && has_file(s); i++) {
 		uint64_t within = at[i] - start + offset;
 		uint8_t *view = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, s->file,
 				     (off_t)(within & ~(page - 1)));
@@ -549,7 +586,16 @@ static void wake_waiters(struct switcher *s, const struct threads *threads, uint
 
 void switch_copy(struct switcher *s, uint64_t start, uint64_t end, int prot)
 {
-	replace(s, start, end - start, start, prot);
+	void *spare;
+
+	if (has_file(s)) {
+		replace(s, start, end - start, start, prot);
+		return;
+	}
+	spare = mmap(NULL, end - start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (spare != MAP_FAILED && (!copy_memory((uint64_t)(uintptr_t)spare, start, end - start) ||
+				    mprotect(spare, end - start, prot) || !dma_move(spare, end - start, at(start))))
+		munmap(spare, end - start);
 }
 
 void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
@@ -559,7 +605,7 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 	uint8_t *spare = MAP_FAILED;
 
 	/* One for all chunks: they are one mapping in the end. */
-	if (!threads->alone)
+	if (!threads->alone || !has_file(s))
 		spare = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			     0);
 	while (done < length) {
@@ -569,7 +615,7 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 		enum hold hold;
 
 		crash_point(SHARE_RETURNING);
-		if (threads->alone) {
+		if (threads->alone && has_file(s)) {
 			replaced = replace(s, place, part, from, prot);
 		} else if (spare != MAP_FAILED) {
 			hold = choose_hold(s, threads, place, place + part);
@@ -582,7 +628,7 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 		if (replaced || detach(s, place, part, from, prot)) {
 			crash_point(SHARE_RETURNED);
 			wake_waiters(s, threads, place, part, from);
-			empty_file(s, from, part);
+			switch_empty(s, from, part);
 		}
 		done += part;
 	}

@@ -350,3 +350,7 @@ TEXT(REG_IOVA, MEMORY, 0, EINVAL, V(REG_MR),
 TEXT(DEVICE_OPEN, PROCESS, 0, 0, V(OPEN),
      N_("the device could not be opened[: {error:errno}]."),
      N_("uroce doctor says what of this machine is in the way; VERBS_LOG_LEVEL=1 gives the reason."))
+TEXT(DESCRIPTORS_CLOSED, PROCESS, 0, ENOMEM, V(CREATE) | V(REG_MR),
+     N_("the program has closed descriptors of the library, which cannot do this without."),
+     N_("Close only what the program opened; look for close_range(), closefrom() or a loop over all numbers. A daemon does that before "
+	"it opens the device."))

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 
 #ifndef UDP_SEGMENT
@@ -189,6 +190,10 @@ int burst_flush(struct burst *burst)
 	unsigned sent = 0;
 	int error = 0;
 
+	if (!descriptor_is_ours(burst->route->fd)) {
+		sent = burst->runs;
+		error = EBADF;
+	}
 	for (unsigned i = 0; i < burst->runs; i++)
 		make_message(burst, &burst->run[i], &messages[i].msg_hdr, &iov[i], &control[i]);
 	while (sent < burst->runs) {

@@ -23,6 +23,7 @@
 #include "nic/helper.h"
 #include "nic/keep_errno.h"
 #include "nic/life.h"
+#include "nic/mapping.h"
 #include "nic/segment.h"
 #include "nic/share.h"
 
@@ -273,8 +274,7 @@ static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance,
 	    (uint64_t)st.st_size != size || size < sizeof(struct nic_segment))
 		return NULL;
 
-	struct nic_segment *seg =
-		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	struct nic_segment *seg = mapping_make(size, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
 	if (seg == MAP_FAILED) {
 		if (errno == ENOMEM)
@@ -282,6 +282,7 @@ static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance,
 		return NULL;
 	}
 	segment_keep_apart(seg, size);
+	mapping_guard(seg->guard);
 	if (seg->hdr.magic != NIC_MAGIC || seg->hdr.version != NIC_LAYOUT_VERSION ||
 	    seg->hdr.instance != instance) {
 		munmap(seg, size);

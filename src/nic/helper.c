@@ -17,6 +17,7 @@
 
 #define EVENTS	   32
 #define STOP_WAITS 20
+#define SMALL_STACK (1u << 20)
 #define STOP_WAIT  100000000ull /* ns */
 
 /* Waits until `until` (CLOCK_MONOTONIC ns). */
@@ -133,6 +134,20 @@ void helper_ignore(struct nic *nic, int fd)
 	control(nic, EPOLL_CTL_DEL, fd, 0, NULL);
 }
 
+/* With a stack of the usual size; where that is not to be had, because all memory is locked and what may be is little, a small one. */
+static int start_thread(struct nic *nic)
+{
+	int error = pthread_create(&nic->helper, NULL, helper, nic);
+	pthread_attr_t small;
+
+	if (error != EAGAIN || pthread_attr_init(&small))
+		return error;
+	if (!pthread_attr_setstacksize(&small, SMALL_STACK))
+		error = pthread_create(&nic->helper, &small, helper, nic);
+	pthread_attr_destroy(&small);
+	return error;
+}
+
 int helper_start(struct nic *nic)
 {
 	sigset_t all, old;
@@ -142,8 +157,7 @@ int helper_start(struct nic *nic)
 		return error;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	error = pthread_create(&nic->helper, NULL, helper, nic);
-
+	error = start_thread(nic);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error)
 		return error;

@@ -180,7 +180,7 @@ static struct nic *make(const char **why, int *error)
 	*error = segment_create(&nic->seg, &nic->seg_fd, &size);
 	if (*error)
 		goto no_tables;
-	*error = segment_commit(nic->seg, nic->seg_fd, nic->seg, offsetof(struct nic_segment, cqs));
+	*error = segment_commit(nic->seg, nic->seg_fd, nic->seg, offsetof(struct nic_segment, guard));
 	if (*error)
 		goto no_descriptors;
 	introduce(nic, size);

@@ -19,6 +19,7 @@
 
 #include "nic/descriptor.h"
 #include "nic/layout.h"
+#include "nic/mapping.h"
 
 #define ARENA_MIN_LOG2 7
 #define ARENA_PUNCH    (64u << 10)
@@ -91,14 +92,14 @@ int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
 			error = errno;
 			continue;
 		}
-		void *map = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-				 *fd, 0);
+		void *map = mapping_make(*size, MAP_SHARED | MAP_NORESERVE, *fd, 0);
 
 		if (map == MAP_FAILED) {
 			error = errno;
 			continue;
 		}
 		segment_keep_apart(map, *size);
+		mapping_guard(((struct nic_segment *)map)->guard);
 		fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
 		*seg = map;
 		return 0;

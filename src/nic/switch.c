@@ -18,6 +18,7 @@
 #include "nic/crash.h"
 #include "nic/descriptor.h"
 #include "nic/guard.h"
+#include "nic/mapping.h"
 #include "nic/pins.h"
 #include "nic/segment.h"
 
@@ -112,10 +113,10 @@ bool switch_init(struct switcher *s, int file)
 	if (fstat(file, &st))
 		return false;
 	s->scratch_bytes = SWITCH_CHUNK + 2 * HUGE_PAGE;
-	s->scratch = mmap(NULL, s->scratch_bytes, PROT_NONE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	s->scratch = mapping_make(s->scratch_bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (s->scratch == MAP_FAILED)
 		return false;
+	mprotect(s->scratch, s->scratch_bytes, PROT_NONE);
 	segment_keep_apart(s->scratch, s->scratch_bytes);
 	s->file = file;
 	s->inode = st.st_ino;
@@ -282,6 +283,9 @@ static void break_cow(struct switcher *s, uint64_t start, uint64_t length)
  * for ever. */
 static void scratch_open(struct switcher *s, bool open)
 {
+	/* Locked by mlockall(2) it would be filled. */
+	if (open)
+		munlock(s->scratch, s->scratch_bytes);
 	mprotect(s->scratch, s->scratch_bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 

@@ -30,6 +30,8 @@
 #define READ_LOOK_AGAIN 200000 /* ns */
 #define READ_QUIET	2      /* looks in a row */
 
+#define HOLE_LEAST (1ull << 20)
+
 #define WAITERS 512 /* threads that wait for futexes in a range */
 
 #define SLEEP_TRIES	4
@@ -53,6 +55,17 @@ struct uffd_move {
 };
 #define UFFD_MOVE	     _IOWR(UFFDIO, 0x05, struct uffd_move)
 #define UFFD_MOVE_OVER_HOLES 2ull
+
+struct page_region {
+	uint64_t start, end, categories;
+};
+struct scan {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask,
+		category_anyof_mask, return_mask;
+};
+#define SCAN_PAGES   _IOWR('f', 16, struct scan) /* PAGEMAP_SCAN, of Linux 6.7 */
+#define SCAN_PRESENT (1ull << 3)
+#define SCAN_SWAPPED (1ull << 4)
 
 static void *at(uint64_t addr)
 {
@@ -418,6 +431,76 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 	return NIC_MAPPED;
 }
 
+/* Where, in [start, end), the first page is that is there; end: nowhere. */
+static uint64_t first_present(struct switcher *s, uint64_t start, uint64_t end)
+{
+	struct page_region region = { .start = end };
+	struct scan scan = { .size = sizeof(scan),
+			     .start = start,
+			     .end = end,
+			     .vec = (uintptr_t)&region,
+			     .vec_len = 1,
+			     .max_pages = 1,
+			     .category_anyof_mask = SCAN_PRESENT | SCAN_SWAPPED,
+			     .return_mask = SCAN_PRESENT };
+	int fd = open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC);
+	long found = fd < 0 ? -1 : ioctl(fd, SCAN_PAGES, &scan);
+
+	if (fd >= 0)
+		close(fd);
+	if (found >= 0)
+		return found ? region.start : end;
+	for (uint64_t at = start, next, from; at < end; at = next) {
+		uint64_t to;
+
+		next = end - at < SWITCH_CHUNK ? end : at + SWITCH_CHUNK;
+		from = 0;
+		if (!look(s, at, next - at))
+			return at;
+		if (next_run(s, next - at, &from, &to))
+			return at + from;
+	}
+	return end;
+}
+
+static bool begin_in_hole(struct switcher *s, enum hold hold, uint64_t start, uint64_t length, int prot)
+{
+	if (hold == HOLD_FAULTS)
+		return watch(s, start, length, UFFDIO_REGISTER_MODE_MISSING);
+	return hold == HOLD_NOBODY || (hold == HOLD_GUARD && guard_begin(start, start + length, prot));
+}
+
+static void end_in_hole(struct switcher *s, enum hold hold, const struct threads *threads, uint64_t start, uint64_t length,
+			bool restore)
+{
+	if (hold == HOLD_GUARD)
+		guard_end(threads, restore);
+	else if (hold == HOLD_FAULTS && restore)
+		unwatch(s, start, length);
+	else if (hold == HOLD_FAULTS)
+		wake(s, start, length);
+}
+
+/* Of pages that nobody has touched yet there is nothing to move: however many they are, one mapping takes their place. False if it
+ * could not, or somebody has touched one meanwhile. */
+static bool share_hole(struct switcher *s, uint64_t start, uint64_t length, int prot, const struct threads *threads)
+{
+	enum hold hold = choose_hold(s, threads, start, start + length);
+	uint64_t waiter;
+	bool done;
+
+	if (!has_file(s) || !begin_in_hole(s, hold, start, length, prot))
+		return false;
+	done = first_present(s, start, start + length) == start + length &&
+	       !threads_waits(threads, start, start + length, &waiter, 1);
+	if (done) {
+		switch_empty(s, start, length);
+		done = dma_map(at(start), length, prot, MAP_SHARED | MAP_NORESERVE, s->file, start);
+	}
+	end_in_hole(s, hold, threads, start, length, !done);
+	return done;
+}
+
 enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t end, int prot,
 				   const struct threads *threads, uint64_t *done)
 {
@@ -425,7 +508,13 @@ enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t 
 
 	for (*done = start; *done < end && !why;) {
 		uint64_t length = end - *done < SWITCH_CHUNK ? end - *done : SWITCH_CHUNK;
+		uint64_t hole = first_present(s, *done, end) & ~(HUGE_PAGE - 1);
 
+		/* Whole huge pages: what lies in one moves at once. */
+		if (hole > *done && hole - *done >= HOLE_LEAST && share_hole(s, *done, hole - *done, prot, threads)) {
+			*done = hole;
+			continue;
+		}
 		why = share_chunk(s, *done, length, prot, threads);
 		if (!why)
 			*done += length;
@@ -602,6 +691,33 @@ void switch_copy(struct switcher *s, uint64_t start, uint64_t end, int prot)
 		munmap(spare, end - start);
 }
 
+/* The same the other way, for a range of which the file has nothing. */
+static bool replace_hole(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot,
+			 const struct threads *threads)
+{
+	enum hold hold = choose_hold(s, threads, start, start + length);
+	uint64_t from = offset, to, waiter;
+	bool done;
+
+	if (!begin_in_hole(s, hold, start, length, prot))
+		return false;
+	done = has_file(s) && !next_data(s->file, offset + length, &from, &to) &&
+	       !threads_waits(threads, start, start + length, &waiter, 1) &&
+	       dma_map(at(start), length, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	end_in_hole(s, hold, threads, start, length, !done);
+	return done;
+}
+
+/* Bytes of a range up to where the file has something. */
+static uint64_t hole_of(const struct switcher *s, uint64_t offset, uint64_t length)
+{
+	uint64_t from = offset, to;
+
+	if (!has_file(s))
+		return 0;
+	return next_data(s->file, offset + length, &from, &to) ? (from - offset) : length;
+}
+
 void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
 		       const struct threads *threads)
 {
@@ -619,6 +735,15 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 		enum hold hold;
 
 		crash_point(SHARE_RETURNING);
+		uint64_t hole = hole_of(s, from, length - done);
+
+		if (hole > part && replace_hole(s, place, hole, from, prot, threads)) {
+			if (spare != MAP_FAILED)
+				munmap(spare + done, hole);
+			crash_point(SHARE_RETURNED);
+			done += hole;
+			continue;
+		}
 		if (threads->alone && has_file(s)) {
 			replaced = replace(s, place, part, from, prot);
 		} else if (spare != MAP_FAILED) {

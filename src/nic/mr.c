@@ -55,6 +55,8 @@ static int refuse(struct nic *nic, enum cause_code code, int error, const struct
 	return error;
 }
 
+#define VAST (64ull << 20) /* any machine has that */
+
 /* Of the machine. */
 static uint64_t memory_bytes(void)
 {
@@ -75,7 +77,7 @@ static int check_range(struct nic *nic, const struct nic_mr *mr)
 	    !(mr->access & IBV_ACCESS_LOCAL_WRITE))
 		return refuse(nic, CAUSE_REG_ACCESS, EINVAL, mr);
 	/* What cannot be pinned cannot be registered. */
-	if (mr->length > memory_bytes())
+	if (mr->length >= VAST && mr->length > memory_bytes())
 		return refuse(nic, CAUSE_NO_MEMORY, ENOMEM, mr);
 	/* Where another thread's registration is switching pages there may be none for a moment. */
 	share_lock(nic);

@@ -508,9 +508,11 @@ enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t 
 
 	for (*done = start; *done < end && !why;) {
 		uint64_t length = end - *done < SWITCH_CHUNK ? end - *done : SWITCH_CHUNK;
-		uint64_t hole = first_present(s, *done, end) & ~(HUGE_PAGE - 1);
+		uint64_t hole = *done;
 
 		/* Whole huge pages: what lies in one moves at once. */
+		if (end - *done >= HOLE_LEAST)
+			hole = first_present(s, *done, end) & ~(HUGE_PAGE - 1);
 		if (hole > *done && hole - *done >= HOLE_LEAST && share_hole(s, *done, hole - *done, prot, threads)) {
 			*done = hole;
 			continue;
@@ -735,7 +737,7 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 		enum hold hold;
 
 		crash_point(SHARE_RETURNING);
-		uint64_t hole = hole_of(s, from, length - done);
+		uint64_t hole = length - done > part ? hole_of(s, from, length - done) : 0;
 
 		if (hole > part && replace_hole(s, place, hole, from, prot, threads)) {
 			if (spare != MAP_FAILED)

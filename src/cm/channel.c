@@ -34,7 +34,7 @@ void channel_free(struct cm_channel *channel)
 	list_for_each_safe(node, tmp, &channel->events)
 		free(list_entry(node, struct queued_event, node));
 	list_del(&channel->of_cm);
-	close(channel->fd);
+	nic_tokens_close(channel->fd);
 	free(channel);
 }
 

@@ -9,6 +9,7 @@
 
 #include "cm/engine.h"
 #include "nic/gid.h"
+#include "nic/event.h"
 #include "nic/keep_errno.h"
 #include "nic/nic.h"
 #include "nic/own_thread.h"
@@ -284,7 +285,7 @@ void cm_close_channel(struct cm_channel *channel)
 	bool parked;
 
 	if (nic_is_orphan(nic)) {
-		close(channel->fd);
+		nic_tokens_close(channel->fd);
 		free(channel);
 		nic_close(nic);
 		return;

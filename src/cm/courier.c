@@ -16,6 +16,7 @@
 
 #include "cm/engine.h"
 #include "nic/abstract_name.h"
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 #include "nic/guid.h"
 #include "roce/wire.h"
@@ -61,7 +62,7 @@ int courier_bind(struct cm *cm, const char *name, struct helper_source *source, 
 	    (!source || !cm->nic || !helper_watch(cm->nic, *fd, source)))
 		return 0;
 	error = errno;
-	close(*fd);
+	descriptor_close(*fd);
 	*fd = -1;
 	return error;
 }
@@ -120,7 +121,7 @@ void courier_stop(struct cm *cm, bool is_child)
 {
 	if (!cm->courier)
 		return;
-	close(cm->courier->fd);
+	descriptor_close(cm->courier->fd);
 	if (is_child)
 		return;
 	list_for_each_safe(node, tmp, &cm->outbox)
@@ -184,6 +185,8 @@ static int send_letters(struct cm *cm, const char *name, struct iovec *letters, 
 				  .msg_iov = letters,
 				  .msg_iovlen = count };
 
+	if (!descriptor_is_ours(cm->courier->fd))
+		return EBADF;
 	return sendmsg(cm->courier->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
@@ -372,7 +375,7 @@ static bool is_of_our_user(struct cm *cm, struct msghdr *message)
 
 void courier_receive(struct cm *cm, int fd)
 {
-	for (int i = 0; i < RECEIVE_MOST; i++) {
+	for (int i = 0; i < RECEIVE_MOST && descriptor_is_ours(fd); i++) {
 		union {
 			struct cmsghdr align;
 			uint8_t bytes[CMSG_SPACE(sizeof(struct ucred))];

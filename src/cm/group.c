@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "nic/event.h"
 #include "nic/gid.h"
 #include "nic/keep_errno.h"
@@ -70,7 +71,7 @@ static void leave_group(struct cm_group *group)
 {
 	list_del(&group->of_id);
 	if (group->fd >= 0)
-		close(group->fd);
+		descriptor_close(group->fd);
 	free(group);
 }
 

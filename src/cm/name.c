@@ -16,6 +16,7 @@
 
 #include "cm/engine.h"
 #include "nic/abstract_name.h"
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 
 #define BLOCK	   64u /* ports */
@@ -248,7 +249,7 @@ static int check_others(const struct cm_id *id, uint16_t port, const char *addre
 			error = check_other_gid(id, fd, port, address, &table->gids[i]);
 	}
 	free(table);
-	close(fd);
+	descriptor_close(fd);
 	return error;
 }
 
@@ -268,7 +269,7 @@ static void name_ready(struct nic *nic, struct helper_source *source)
 static void name_end(struct cm_name *name)
 {
 	list_del(&name->of_cm);
-	close(name->fd); /* which takes it out of the helper's set */
+	descriptor_close(name->fd); /* which takes it out of the helper's set */
 	name->fd = -1;
 	/* The helper may just be about to call it. */
 	list_add_tail(&name->cm->dead_names, &name->of_cm);
@@ -424,7 +425,7 @@ static int block_claim(struct cm *cm, uint16_t ps)
 static void block_end(struct block *block)
 {
 	list_del(&block->of_ports);
-	close(block->fd);
+	descriptor_close(block->fd);
 	free(block);
 }
 
@@ -511,14 +512,14 @@ void names_free(struct cm *cm, bool is_child)
 		struct cm_name *name = list_entry(node, struct cm_name, of_cm);
 
 		if (is_child)
-			close(name->fd);
+			descriptor_close(name->fd);
 		else
 			name_end(name);
 	}
 	if (cm->ports) {
 		list_for_each_safe(node, tmp, &cm->ports->blocks) {
 			if (is_child)
-				close(list_entry(node, struct block, of_ports)->fd);
+				descriptor_close(list_entry(node, struct block, of_ports)->fd);
 			else
 				block_end(list_entry(node, struct block, of_ports));
 		}

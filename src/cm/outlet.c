@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cm/engine.h"
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 #include "roce/wire.h"
 
@@ -51,7 +52,7 @@ static void outlet_ready(struct nic *nic, struct helper_source *source)
 
 	(void)nic;
 	pthread_mutex_lock(&cm->lock);
-	for (int i = 0; i < ERRORS_MOST; i++) {
+	for (int i = 0; i < ERRORS_MOST && descriptor_is_ours(outlet->fd); i++) {
 		_Alignas(struct cmsghdr) uint8_t control[256];
 		uint8_t bytes[512];
 		union cm_address to = { 0 };
@@ -77,7 +78,7 @@ static void outlet_ready(struct nic *nic, struct helper_source *source)
 		}
 	}
 	/* Nothing else is ever received here. */
-	while (recv(outlet->fd, &(char){ 0 }, 1, MSG_DONTWAIT) >= 0)
+	while (descriptor_is_ours(outlet->fd) && recv(outlet->fd, &(char){ 0 }, 1, MSG_DONTWAIT) >= 0)
 		;
 	cm_settle(cm);
 	pthread_mutex_unlock(&cm->lock);
@@ -102,7 +103,7 @@ static struct outlet *outlet_of(struct cm *cm, struct port *port)
 	outlet->fd = port_open_flow(port, &outlet->number);
 	if (outlet->fd < 0 || helper_watch(cm->nic, outlet->fd, &outlet->source)) {
 		if (outlet->fd >= 0)
-			close(outlet->fd);
+			descriptor_close(outlet->fd);
 		free(outlet);
 		return NULL;
 	}
@@ -167,7 +168,7 @@ void outlets_close(struct cm *cm, bool is_child)
 	list_for_each_safe(node, tmp, &cm->outlets) {
 		struct outlet *outlet = list_entry(node, struct outlet, of_cm);
 
-		close(outlet->fd);
+		descriptor_close(outlet->fd);
 		if (!is_child)
 			free(outlet);
 	}

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cm/engine.h"
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 
 /* UDP's discard: connecting sends nothing. */
@@ -95,7 +96,7 @@ int path_check_local(const union cm_address *address)
 	address_set_port(&copy, 0);
 	if (bind(fd, &copy.any, address_bytes(copy.any.sa_family)))
 		error = errno;
-	close(fd);
+	descriptor_close(fd);
 	return error;
 }
 
@@ -122,7 +123,7 @@ int path_source(const union cm_address *src, const union cm_address *dst, union 
 	bytes = sizeof(*found);
 	if (!error && getsockname(fd, &found->any, &bytes))
 		error = errno;
-	close(fd);
+	descriptor_close(fd);
 	if (!error)
 		address_set_port(found, 0);
 	return error;

@@ -11,6 +11,7 @@
 #include "cm/engine.h"
 #include "local/attach.h"
 #include "nic/abstract_name.h"
+#include "nic/descriptor.h"
 #include "nic/nic.h"
 #include "roce/port.h"
 
@@ -100,7 +101,7 @@ void will_seek_heir(struct cm *cm)
 		heirs += peer || why == CAUSE_NONE;
 	}
 	if (fd >= 0)
-		close(fd);
+		descriptor_close(fd);
 }
 
 void cm_inherit(struct nic *nic, const struct nic_segment *seg, uint64_t size)

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -20,9 +19,11 @@
 #include "local/repair.h"
 #include "nic/abstract_name.h"
 #include "nic/crash.h"
+#include "nic/descriptor.h"
 #include "nic/helper.h"
 #include "nic/keep_errno.h"
 #include "nic/life.h"
+#include "nic/mapping.h"
 #include "nic/observed.h"
 #include "nic/segment.h"
 #include "nic/share.h"
@@ -124,7 +125,7 @@ static int claim_slot(struct nic *nic, uint32_t n)
 		atomic_store_explicit(&nic->seg->hdr.slot_count, n + 1, memory_order_release);
 		return 0;
 	}
-	close(fd);
+	descriptor_close(fd);
 	return error;
 }
 
@@ -190,8 +191,8 @@ static void peer_free(struct nic *nic, struct peer *peer)
 	windows_destroy(&peer->windows);
 	views_destroy(&peer->views);
 	munmap(peer->visitor.seg, peer->size);
-	close(peer->visitor.seg_fd);
-	close(peer->target.doorbell);
+	descriptor_close(peer->visitor.seg_fd);
+	descriptor_close(peer->target.doorbell);
 	free(peer);
 }
 
@@ -200,14 +201,14 @@ static void peer_free(struct nic *nic, struct peer *peer)
 static void close_inherited(struct attach *attach)
 {
 	list_for_each(node, &attach->endpoints)
-		close(list_entry(node, struct endpoint, of_attach)->fd);
+		descriptor_close(list_entry(node, struct endpoint, of_attach)->fd);
 	list_for_each(node, &attach->peers) {
 		struct peer *peer = list_entry(node, struct peer, of_attach);
 
-		close(peer->visitor.seg_fd);
-		close(peer->target.doorbell);
+		descriptor_close(peer->visitor.seg_fd);
+		descriptor_close(peer->target.doorbell);
 		if (peer->windows.file >= 0)
-			close(peer->windows.file);
+			descriptor_close(peer->windows.file);
 	}
 }
 
@@ -222,7 +223,7 @@ void attach_stop(struct nic *nic)
 	list_for_each_safe(node, tmp, &attach->endpoints) {
 		struct endpoint *endpoint = list_entry(node, struct endpoint, of_attach);
 
-		close(endpoint->fd);
+		descriptor_close(endpoint->fd);
 		free(endpoint);
 	}
 	list_for_each_safe(node, tmp, &attach->suspects)
@@ -269,8 +270,7 @@ static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance,
 	    (uint64_t)st.st_size != size || size < sizeof(struct nic_segment))
 		return NULL;
 
-	struct nic_segment *seg =
-		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	struct nic_segment *seg = mapping_make(size, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
 	if (seg == MAP_FAILED) {
 		if (errno == ENOMEM)
@@ -278,6 +278,7 @@ static struct nic_segment *map_segment(int fd, uint64_t size, uint64_t instance,
 		return NULL;
 	}
 	segment_keep_apart(seg, size);
+	mapping_guard(seg->guard);
 	if (seg->hdr.magic != NIC_MAGIC || seg->hdr.version != NIC_LAYOUT_VERSION ||
 	    seg->hdr.instance != instance) {
 		munmap(seg, size);
@@ -373,7 +374,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 	if (connect(fd, (struct sockaddr *)&address, length)) {
 		/* EAGAIN: its backlog is full, it will be tried again. */
 		*why = errno == EAGAIN ? CAUSE_NONE : CAUSE_PEER_ABSENT;
-		close(fd);
+		descriptor_close(fd);
 		return;
 	}
 
@@ -386,7 +387,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 
 	if (!endpoint) {
 		*why = CAUSE_ATTACH_FAILED;
-		close(fd);
+		descriptor_close(fd);
 		return;
 	}
 	*why = CAUSE_NONE;
@@ -455,8 +456,8 @@ static void endpoint_close(struct nic *nic, struct endpoint *endpoint, enum caus
 	}
 	list_del(&endpoint->of_attach);
 	/* Closing would not take it out of the epoll set while a forked child has a copy. */
-	epoll_ctl(nic->epoll, EPOLL_CTL_DEL, endpoint->fd, NULL);
-	close(endpoint->fd);
+	helper_ignore(nic, endpoint->fd);
+	descriptor_close(endpoint->fd);
 	if (!peer) {
 		free(endpoint);
 		return;
@@ -474,10 +475,8 @@ static void listen_to_slots(struct nic *nic, bool look)
 {
 	list_for_each(node, &nic->attach->endpoints) {
 		struct endpoint *endpoint = list_entry(node, struct endpoint, of_attach);
-		struct epoll_event event = { .events = look ? EPOLLIN : 0, .data.ptr = endpoint };
-
 		if (endpoint->kind == LISTENING)
-			epoll_ctl(nic->epoll, EPOLL_CTL_MOD, endpoint->fd, &event);
+			helper_listen(nic, endpoint->fd, &endpoint->source, look);
 	}
 }
 
@@ -497,7 +496,7 @@ static void accept_later(struct nic *nic)
 
 static void accept_one(struct nic *nic, struct endpoint *listening)
 {
-	int fd = accept4(listening->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = descriptor_keep(accept4(listening->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
 	if (fd < 0) {
 		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -506,7 +505,7 @@ static void accept_one(struct nic *nic, struct endpoint *listening)
 	}
 	pthread_mutex_lock(&nic->attach->lock);
 	if (!endpoint_add(nic, ACCEPTED, fd, 0))
-		close(fd);
+		descriptor_close(fd);
 	pthread_mutex_unlock(&nic->attach->lock);
 }
 
@@ -820,7 +819,7 @@ void attach_ring(struct nic *nic)
 	list_for_each(node, &nic->attach->peers) {
 		struct peer *peer = list_entry(node, struct peer, of_attach);
 
-		if (write(peer->target.doorbell, &one, sizeof(one)) < 0)
+		if (!descriptor_is_ours(peer->target.doorbell) || write(peer->target.doorbell, &one, sizeof(one)) < 0)
 			continue; /* it is awake anyway */
 	}
 	pthread_mutex_unlock(&nic->attach->lock);

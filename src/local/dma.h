@@ -8,6 +8,7 @@
 #ifndef UROCE_LOCAL_DMA_H
 #define UROCE_LOCAL_DMA_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -15,6 +16,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "nic/descriptor.h"
 
 /* As process_vm_readv(2) and process_vm_writev(2). */
 static inline ssize_t dma_read(pid_t pid, const struct iovec *local, uint32_t local_count,
@@ -31,14 +34,18 @@ static inline ssize_t dma_write(pid_t pid, const struct iovec *local, uint32_t l
 		       (unsigned long)remote_count, 0ul);
 }
 
-/* As preadv(2) and pwritev(2). The last argument is the offset's upper half where a word is 32 bits. */
+/* As preadv(2) and pwritev(2), of a file that is kept. The last argument is the offset's upper half where a word is 32 bits. */
 static inline ssize_t dma_from_file(int fd, const struct iovec *to, uint32_t count, uint64_t offset)
 {
+	if (!descriptor_is_ours(fd))
+		return errno = EBADF, -1;
 	return syscall(SYS_preadv, (long)fd, to, (long)count, (long)offset, 0l);
 }
 
 static inline ssize_t dma_to_file(int fd, const struct iovec *from, uint32_t count, uint64_t offset)
 {
+	if (!descriptor_is_ours(fd))
+		return errno = EBADF, -1;
 	return syscall(SYS_pwritev, (long)fd, from, (long)count, (long)offset, 0l);
 }
 

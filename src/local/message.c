@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Messages between helpers. See message.h. */
 #include "local/message.h"
+#include "nic/descriptor.h"
 #include "nic/keep_errno.h"
 
 #include <errno.h>
@@ -35,6 +36,12 @@ int message_send(int fd, const struct message *message, const int *fds, int coun
 		cmsg->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
 		memcpy(CMSG_DATA(cmsg), fds, (size_t)count * sizeof(int));
 	}
+	if (!descriptor_is_ours(fd))
+		return EBADF;
+	for (int i = 0; i < count; i++) {
+		if (!descriptor_is_ours(fds[i]))
+			return EBADF;
+	}
 	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*message) ? 0 :
 	       errno									   ? errno :
 											     EIO;
@@ -51,11 +58,14 @@ int message_receive(int fd, struct message *message, int *fds)
 			      .msg_iovlen = 1,
 			      .msg_control = control.bytes,
 			      .msg_controllen = sizeof(control.bytes) };
-	ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n = -1;
 	int got = 0;
 
 	for (int i = 0; i < MESSAGE_FDS; i++)
 		fds[i] = -1;
+	errno = EBADF;
+	if (descriptor_is_ours(fd))
+		n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? EAGAIN : ECONNRESET;
 	for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
@@ -66,7 +76,7 @@ int message_receive(int fd, struct message *message, int *fds)
 
 			memcpy(&received, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
 			if (got < MESSAGE_FDS)
-				fds[got++] = received;
+				fds[got++] = descriptor_keep(received);
 			else
 				close(received);
 		}
@@ -127,6 +137,6 @@ void message_close_fds(const int *fds)
 {
 	for (int i = 0; i < MESSAGE_FDS; i++) {
 		if (fds[i] >= 0)
-			close(fds[i]);
+			descriptor_close(fds[i]);
 	}
 }

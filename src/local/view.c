@@ -9,6 +9,7 @@
 
 #include "local/memory.h"
 #include "nic/files.h"
+#include "nic/mapping.h"
 #include "nic/segment.h"
 
 void views_init(struct views *views, const struct nic *nic, struct nic_segment *seg, pid_t pid)
@@ -66,8 +67,7 @@ static void *map(const struct views *views, const struct seg_file *entry)
 	if (fd < 0)
 		return MAP_FAILED;
 	if (file_safe_bytes(fd, views->memfd, entry->inode) >= entry->size)
-		base = mmap(NULL, entry->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-			    fd, 0);
+		base = mapping_make(entry->size, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (base != MAP_FAILED)
 		segment_keep_apart(base, entry->size);
 	close(fd);

@@ -20,6 +20,7 @@ struct window;
 
 struct windows {
 	int file;	/* -1: the process has no pages file, or we cannot have windows */
+	uint64_t inode;
 	bool is_ours;	/* the descriptor is not to be closed */
 	uint32_t shift; /* log2 of a window's bytes */
 	_Atomic(uint8_t *) *bases; /* by address >> shift; NULL where no window is mapped */

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 #include "nic/keep_errno.h"
 
@@ -17,7 +18,7 @@ static void ready(struct nic *nic, struct helper_source *source)
 	struct addresses *addresses = (struct addresses *)source;
 	char message[4096];
 
-	while (recv(addresses->fd, message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC) >= 0)
+	while (descriptor_is_ours(addresses->fd) && recv(addresses->fd, message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC) >= 0)
 		continue;
 	(void)nic;
 	gid_update_local();
@@ -44,7 +45,7 @@ int addresses_start(struct nic *nic)
 	addresses->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (addresses->fd >= 0 && (bind(addresses->fd, (const struct sockaddr *)&name, sizeof(name)) ||
 				   helper_watch(nic, addresses->fd, &addresses->source))) {
-		close(addresses->fd);
+		descriptor_close(addresses->fd);
 		addresses->fd = -1;
 	}
 	return 0;
@@ -57,7 +58,7 @@ void addresses_stop(struct nic *nic)
 	if (!addresses)
 		return;
 	if (addresses->fd >= 0)
-		close(addresses->fd);
+		descriptor_close(addresses->fd);
 	if (nic_is_orphan(nic))
 		return;
 	pthread_mutex_destroy(&addresses->lock);

@@ -6,6 +6,7 @@
 
 #include "nic/cq.h"
 #include "nic/crash.h"
+#include "nic/descriptor.h"
 #include "nic/qp.h"
 #include "nic/srq.h"
 
@@ -18,7 +19,7 @@ static void raise_bit(const struct target *target, struct seg_attention *attenti
 	atomic_fetch_or(&attention->summary[index / 4096], 1ull << (index / 64 % 64));
 	crash_point(ATTENTION_SUMMARY);
 	/* A full counter (2^64 - 2 rings) is no loss: the helper is being woken anyway. */
-	if (write(target->doorbell, &one, sizeof(one)) < 0)
+	if (!descriptor_is_ours(target->doorbell) || write(target->doorbell, &one, sizeof(one)) < 0)
 		return;
 }
 

@@ -13,6 +13,7 @@
 
 #include "nic/cancel.h"
 #include "nic/cq.h"
+#include "nic/descriptor.h"
 #include "observe/trace.h"
 #include "observe/watch.h"
 
@@ -20,13 +21,13 @@
 
 int nic_tokens_open(void)
 {
-	return eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	return descriptor_keep(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC));
 }
 
 void nic_tokens_add(int fd, uint64_t n)
 {
 	/* Fails only past 2^64 - 2 tokens. */
-	if (n && write(fd, &n, sizeof(n)) < 0)
+	if (n && descriptor_is_shared(fd) && write(fd, &n, sizeof(n)) < 0)
 		return;
 }
 
@@ -38,7 +39,7 @@ void nic_tokens_drop(int fd, uint32_t n)
 	uint64_t token;
 	struct iovec iov = { .iov_base = &token, .iov_len = sizeof(token) };
 
-	while (n && preadv2(fd, &iov, 1, -1, RWF_NOWAIT) == sizeof(token))
+	while (n && descriptor_is_shared(fd) && preadv2(fd, &iov, 1, -1, RWF_NOWAIT) == sizeof(token))
 		n--;
 }
 
@@ -48,10 +49,20 @@ int nic_tokens_take(int fd)
 	uint64_t token;
 	ssize_t n;
 
+	if (!descriptor_is_shared(fd)) {
+		errno = EBADF;
+		return -1;
+	}
 	cancel_allowed = true;
 	n = read(fd, &token, sizeof(token));
 	cancel_allowed = false;
 	return n == sizeof(token) ? 0 : -1;
+}
+
+void nic_tokens_close(int fd)
+{
+	if (descriptor_is_shared(fd))
+		close(fd);
 }
 
 int nic_channel_init(struct nic_channel *channel)
@@ -66,7 +77,7 @@ int nic_channel_init(struct nic_channel *channel)
 
 void nic_channel_destroy(struct nic_channel *channel)
 {
-	close(channel->fd);
+	nic_tokens_close(channel->fd);
 	pthread_mutex_destroy(&channel->lock);
 }
 
@@ -201,7 +212,7 @@ void nic_event_queue_destroy(struct nic_event_queue *queue)
 {
 	list_for_each_safe(node, tmp, &queue->events)
 		free(list_entry(node, struct queued_event, node));
-	close(queue->fd);
+	nic_tokens_close(queue->fd);
 	pthread_mutex_destroy(&queue->lock);
 }
 

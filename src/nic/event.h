@@ -19,11 +19,13 @@
 struct nic_cq;
 
 /* Such an eventfd: -1 with errno; to tell of n events; to wait for one (unless the fd is O_NONBLOCK): 0, or -1 with errno; to take
- * back those of n events that are dropped. Adding and dropping under the lock of the events. */
+ * back those of n events that are dropped; to close it. What the program has put in its place is left alone. Adding and dropping
+ * under the lock of the events. */
 int nic_tokens_open(void);
 void nic_tokens_add(int fd, uint64_t n);
 int nic_tokens_take(int fd);
 void nic_tokens_drop(int fd, uint32_t n);
+void nic_tokens_close(int fd);
 
 struct nic_channel {
 	/* eventfd, EFD_SEMAPHORE | EFD_CLOEXEC, blocking until the program makes it not so */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "local/attach.h"
+#include "nic/descriptor.h"
 #include "nic/visit.h"
 
 /* Names that the kernel gives to what has none; a memfd's begins with "/memfd:". */
@@ -69,7 +70,7 @@ static int find_descriptor(const struct vma *vma)
 
 		if (!is_file_of(fd, vma) || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
 			continue;
-		found = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		found = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	}
 	if (dir)
 		closedir(dir);
@@ -84,7 +85,7 @@ static int open_file(const struct vma *vma)
 
 	snprintf(path, sizeof(path), "/proc/self/map_files/%" PRIx64 "-%" PRIx64, vma->start,
 		 vma->end);
-	fd = open(path, O_RDWR | O_CLOEXEC);
+	fd = descriptor_above(open(path, O_RDWR | O_CLOEXEC));
 	return fd < 0 ? find_descriptor(vma) : fd;
 }
 
@@ -105,6 +106,7 @@ static enum nic_unmapped enter(struct nic *nic, struct files *files, unsigned i,
 	}
 	entry->inode = vma->inode;
 	entry->fd = files->at[i].fd = fd;
+	files->at[i].inode = vma->inode;
 	atomic_store(&entry->viewed, 0);
 	/* Not 0, and another one for 2^26 uses. Release: who finds it finds the rest. */
 	if (++files->uses == UINT32_MAX / NIC_FILES)
@@ -145,6 +147,15 @@ void files_begin(struct nic *nic, struct files *files, const struct vma *vma, ui
 	run->end = addr + length;
 }
 
+/* It may have another owner by now. */
+static void close_file(const struct file *file)
+{
+	struct stat st;
+
+	if (!fstat(file->fd, &st) && st.st_ino == file->inode)
+		close(file->fd);
+}
+
 void files_end(struct nic *nic, struct files *files, uint32_t file)
 {
 	unsigned i = file % NIC_FILES;
@@ -156,7 +167,7 @@ void files_end(struct nic *nic, struct files *files, uint32_t file)
 	/* Who does an atomic by another region may have found it (files_find). */
 	visits_to_over(nic, nic->seg->hdr.primary_slot);
 	views_tidy(&attach_self(nic)->views);
-	close(files->at[i].fd);
+	close_file(&files->at[i]);
 	if (atomic_load(&entry->viewed))
 		attach_ring(nic);
 }
@@ -185,6 +196,6 @@ void files_close(struct files *files)
 {
 	for (unsigned i = 0; i < NIC_FILES; i++) {
 		if (files->at[i].regions)
-			close(files->at[i].fd);
+			close_file(&files->at[i]);
 	}
 }

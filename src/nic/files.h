@@ -16,9 +16,10 @@
 
 /* Which entries are in use; under the lock of nic->share. */
 struct files {
-	struct {
+	struct file {
 		uint32_t regions; /* in it; 0: not in use */
 		int fd;		  /* which a forked child has too, unlike the segment */
+		uint64_t inode;
 	} at[NIC_FILES];
 	uint32_t uses; /* of entries, ever */
 };

@@ -9,6 +9,7 @@
 #include "cm/engine.h"
 #include "local/attach.h"
 #include "nic/attention.h"
+#include "nic/descriptor.h"
 #include "nic/own_thread.h"
 #include "nic/requester.h"
 #include "nic/spin.h"
@@ -75,10 +76,16 @@ static void *helper(void *arg)
 		if (again < until)
 			continue;
 
+		/* Somebody closed our descriptors behind our back: nothing can come any more, and what would come there now
+		 * is the program's. */
+		if (!descriptor_is_ours(nic->epoll)) {
+			cause_record(nic_causes(nic), &(struct cause){ .code = CAUSE_DESCRIPTORS_CLOSED, .error = EBADF });
+			break;
+		}
+
 		int n = wait_for_events(nic->epoll, events, until);
 		bool attention = false;
 
-		/* Somebody closed our descriptors behind our back: nothing can come any more. */
 		if (n < 0 && errno != EINTR)
 			break;
 
@@ -91,7 +98,7 @@ static void *helper(void *arg)
 			if (source)
 				source->ready(nic, source);
 			else
-				attention = read(nic->doorbell, &rings, sizeof(rings)) ==
+				attention = descriptor_is_ours(nic->doorbell) && read(nic->doorbell, &rings, sizeof(rings)) ==
 					    sizeof(rings);
 		}
 		if (attention)
@@ -100,13 +107,30 @@ static void *helper(void *arg)
 	return NULL;
 }
 
+static int control(struct nic *nic, int operation, int fd, uint32_t events, struct helper_source *source)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+
+	if (!descriptor_is_ours(nic->epoll))
+		return EBADF;
+	return epoll_ctl(nic->epoll, operation, fd, &event) ? errno : 0;
+}
+
 int helper_watch(struct nic *nic, int fd, struct helper_source *source)
 {
-	struct epoll_event event = { .events = EPOLLIN, .data.ptr = source };
-
 	/* What the source is goes to the helper through the kernel; the language wants it said. */
 	atomic_fetch_add(&nic->sources, 1);
-	return epoll_ctl(nic->epoll, EPOLL_CTL_ADD, fd, &event) ? errno : 0;
+	return control(nic, EPOLL_CTL_ADD, fd, EPOLLIN, source);
+}
+
+void helper_listen(struct nic *nic, int fd, struct helper_source *source, bool listen)
+{
+	control(nic, EPOLL_CTL_MOD, fd, listen ? EPOLLIN : 0, source);
+}
+
+void helper_ignore(struct nic *nic, int fd)
+{
+	control(nic, EPOLL_CTL_DEL, fd, 0, NULL);
 }
 
 int helper_start(struct nic *nic)

@@ -17,6 +17,9 @@ struct helper_source {
 
 /* The helper calls source->ready when there is something to read on fd, until that is closed. 0, or errno. */
 int helper_watch(struct nic *nic, int fd, struct helper_source *source);
+/* Whether it is listened to, from now on; and no more at all, which closing does not do while a forked child has a copy. */
+void helper_listen(struct nic *nic, int fd, struct helper_source *source, bool listen);
+void helper_ignore(struct nic *nic, int fd);
 
 /* 0, or errno. */
 int helper_start(struct nic *nic);

@@ -27,7 +27,7 @@
 #include "observe/counters.h"
 #include "observe/story.h"
 
-#define NIC_LAYOUT_VERSION 15
+#define NIC_LAYOUT_VERSION 16
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -43,6 +43,7 @@
 #define NIC_MAX_WR	   32768
 #define NIC_MAX_CQE	   ((1 << 23) - 1)
 #define NIC_MAX_SGE	   32
+#define NIC_GUARD_BYTES	   65536 /* the largest page of any machine */
 #define NIC_MAX_INLINE	   1024
 #define NIC_MAX_RD_ATOMIC  128
 #define NIC_MAX_MSG	   (1ULL << 31)
@@ -414,6 +415,7 @@ struct nic_segment {
 	struct cause_ring causes;
 	struct story_ring stories;
 	struct seg_file files[NIC_FILES];
+	_Alignas(NIC_GUARD_BYTES) uint8_t guard[NIC_GUARD_BYTES]; /* of each mapping (nic/mapping.h); holds nothing */
 	struct seg_cq cqs[NIC_MAX_CQ];
 	struct seg_srq srqs[NIC_MAX_SRQ];
 	struct seg_qp qps[NIC_MAX_QP];

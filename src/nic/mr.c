@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/sysinfo.h>
 
 #include "nic/buffers.h"
 #include "nic/crash.h"
@@ -56,6 +57,16 @@ static int refuse(struct nic *nic, enum cause_code code, int error, const struct
 	return error;
 }
 
+#define VAST (64ull << 20) /* any machine has that */
+
+/* Of the machine. */
+static uint64_t memory_bytes(void)
+{
+	struct sysinfo info;
+
+	return sysinfo(&info) ? UINT64_MAX : (uint64_t)info.totalram * info.mem_unit;
+}
+
 #define WRITE_RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
 static int check_range(struct nic *nic, const struct nic_mr *mr)
@@ -67,6 +78,9 @@ static int check_range(struct nic *nic, const struct nic_mr *mr)
 	if ((mr->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 	    !(mr->access & IBV_ACCESS_LOCAL_WRITE))
 		return refuse(nic, CAUSE_REG_ACCESS, EINVAL, mr);
+	/* What cannot be pinned cannot be registered. */
+	if (mr->length >= VAST && mr->length > memory_bytes())
+		return refuse(nic, CAUSE_NO_MEMORY, ENOMEM, mr);
 	/* Where another thread's registration is switching pages there may be none for a moment. */
 	share_lock(nic);
 	verdict = vma_check(mr->addr, mr->length, mr->access & WRITE_RIGHTS);

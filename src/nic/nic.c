@@ -20,6 +20,7 @@
 #include "local/attach.h"
 #include "nic/addresses.h"
 #include "nic/buffers.h"
+#include "nic/descriptor.h"
 #include "nic/helper.h"
 #include "nic/life.h"
 #include "nic/lock.h"
@@ -56,6 +57,8 @@ void nic_ring_doorbell(struct nic *nic)
 {
 	uint64_t one = 1;
 
+	if (!descriptor_is_ours(nic->doorbell))
+		return;
 	/* Fails only past 2^64 - 2 rings, with the helper awake anyway. */
 	if (write(nic->doorbell, &one, sizeof(one)) < 0)
 		return;
@@ -102,9 +105,9 @@ static void after_fork_in_child(void)
 		wire_stop(the_nic);
 		addresses_stop(the_nic);
 		attach_stop(the_nic);
-		close(the_nic->epoll);
-		close(the_nic->doorbell);
-		close(the_nic->seg_fd);
+		descriptor_close(the_nic->epoll);
+		descriptor_close(the_nic->doorbell);
+		descriptor_close(the_nic->seg_fd);
 		the_nic = NULL; /* handles still point to it: it stays */
 	}
 	pthread_mutex_init(&the_lock, NULL);
@@ -199,7 +202,7 @@ static struct nic *make(const char **why, int *error)
 	*error = segment_create(&nic->seg, &nic->seg_fd, &size);
 	if (*error)
 		goto no_tables;
-	*error = segment_commit(nic->seg, nic->seg_fd, nic->seg, offsetof(struct nic_segment, cqs));
+	*error = segment_commit(nic->seg, nic->seg_fd, nic->seg, offsetof(struct nic_segment, guard));
 	if (*error)
 		goto no_descriptors;
 	introduce(nic, size);
@@ -210,8 +213,8 @@ static struct nic *make(const char **why, int *error)
 	if (*error)
 		goto no_descriptors;
 	*why = "no descriptors (eventfd, epoll_create)";
-	nic->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	nic->epoll = epoll_create1(EPOLL_CLOEXEC);
+	nic->doorbell = descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	nic->epoll = descriptor_keep(epoll_create1(EPOLL_CLOEXEC));
 	*error = errno;
 	if (nic->doorbell < 0 || nic->epoll < 0)
 		goto no_attach;
@@ -247,9 +250,9 @@ no_attach:
 	addresses_stop(nic);
 	share_stop(nic);
 	if (nic->doorbell >= 0)
-		close(nic->doorbell);
+		descriptor_close(nic->doorbell);
 	if (nic->epoll >= 0)
-		close(nic->epoll);
+		descriptor_close(nic->epoll);
 no_descriptors:
 	watch_stop();
 	segment_destroy(nic->seg, nic->seg_fd, size);
@@ -322,8 +325,8 @@ void nic_close(struct nic *nic)
 	attach_stop(nic);
 	watch_stop();
 	arena_destroy(&nic->arena);
-	close(nic->doorbell);
-	close(nic->epoll);
+	descriptor_close(nic->doorbell);
+	descriptor_close(nic->epoll);
 	segment_destroy(nic->seg, nic->seg_fd, nic->seg->hdr.size);
 	destroy_tables(nic);
 	free(nic);

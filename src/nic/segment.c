@@ -17,7 +17,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "nic/layout.h"
+#include "nic/mapping.h"
 
 #define ARENA_MIN_LOG2 7
 #define ARENA_PUNCH    (64u << 10)
@@ -46,7 +48,7 @@ int segment_memfd(const char *name)
 
 	if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	return fd;
+	return descriptor_keep(fd);
 }
 
 /* Whether a segment of this size leaves room: for those of peers, which mostly have the same limit,
@@ -90,26 +92,26 @@ int segment_create(struct nic_segment **seg, int *fd, uint64_t *size)
 			error = errno;
 			continue;
 		}
-		void *map = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-				 *fd, 0);
+		void *map = mapping_make(*size, MAP_SHARED | MAP_NORESERVE, *fd, 0);
 
 		if (map == MAP_FAILED) {
 			error = errno;
 			continue;
 		}
 		segment_keep_apart(map, *size);
+		mapping_guard(((struct nic_segment *)map)->guard);
 		fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
 		*seg = map;
 		return 0;
 	}
-	close(*fd);
+	descriptor_close(*fd);
 	return error;
 }
 
 void segment_destroy(struct nic_segment *seg, int fd, uint64_t size)
 {
 	munmap(seg, size);
-	close(fd);
+	descriptor_close(fd);
 }
 
 int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t length)
@@ -118,6 +120,10 @@ int segment_commit(struct nic_segment *seg, int fd, const void *ptr, uint64_t le
 	uint64_t end = (start + length + PAGE - 1) & ~(uint64_t)(PAGE - 1);
 
 	start &= ~(uint64_t)(PAGE - 1);
+	if (!descriptor_is_ours(fd)) {
+		cause_record(&seg->causes, &(struct cause){ .code = CAUSE_DESCRIPTORS_CLOSED, .error = EBADF });
+		return EBADF;
+	}
 	while (fallocate(fd, 0, (off_t)start, (off_t)(end - start))) {
 		if (errno != EINTR)
 			return errno == ENOSPC ? ENOMEM : errno;
@@ -203,7 +209,7 @@ static void make_free(struct arena *arena, struct arena_block *block)
 {
 	uint64_t bytes = 1ull << (block->class + ARENA_MIN_LOG2);
 
-	if (bytes >= ARENA_PUNCH)
+	if (bytes >= ARENA_PUNCH && descriptor_is_ours(arena->fd))
 		fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			  (off_t)block->offset, (off_t)bytes);
 	block->next = arena->free[block->class];

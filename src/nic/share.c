@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -14,6 +15,7 @@
 
 #include "local/memory.h"
 #include "local/window.h"
+#include "nic/descriptor.h"
 #include "nic/files.h"
 #include "nic/pins.h"
 #include "nic/ranges.h"
@@ -26,8 +28,16 @@
 #define MAPPINGS_READ	 1024
 #define COUNT_AGAIN	 128 /* switches, each of which adds two mappings at most */
 #define POLICY_OF_ADDR	 2   /* MPOL_F_ADDR */
+#define LOOK_LONG	 10000000	/* ns: as long signals are blocked, and forks wait */
+#define STEP		 (64ull << 20)	/* bytes that are switched before looking at the time */
+#define MSEAL		 462 /* of all architectures; Debian 12's headers lack it */
 #define LINGERING_LOOKED \
 	8 /* ranges that wait to be given back, of which each look asks whether they can be */
+
+struct sealed {
+	uint64_t start, end;
+	int prot;
+};
 
 /* Mapped, not allocated: a program that registers its whole heap must not have it switched under our feet. */
 struct share {
@@ -44,6 +54,9 @@ struct share {
 	uint64_t lingers_at;
 	/* While a child copies what could not become private: it closes the other end. */
 	int child[2];
+	/* What of that is sealed, and so is made anew in the child. */
+	struct sealed *sealed;
+	size_t sealed_count;
 };
 
 /* A look at the process, for as long as the lock is held. */
@@ -51,6 +64,7 @@ struct look {
 	struct threads threads;
 	int maps;
 	sigset_t signals;
+	uint64_t since; /* ns */
 };
 
 static uint64_t read_mappings_max(void)
@@ -73,7 +87,7 @@ static int make_file(struct stat *st)
 
 	if (fd >= 0 && (!segment_file_fits(SHARE_ADDRESSES) || ftruncate(fd, SHARE_ADDRESSES) ||
 			fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) || fstat(fd, st))) {
-		close(fd);
+		descriptor_close(fd);
 		fd = -1;
 	}
 	return fd;
@@ -93,7 +107,7 @@ void share_start(struct nic *nic)
 	file = make_file(&share->file);
 	if (file < 0 || !switch_init(&share->switcher, file)) {
 		if (file >= 0)
-			close(file);
+			descriptor_close(file);
 		munmap(share, sizeof(*share));
 		return;
 	}
@@ -134,6 +148,7 @@ static bool look_begin(struct nic *nic, struct look *look)
 	}
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &look->signals);
+	look->since = nic_now();
 	return true;
 }
 
@@ -142,6 +157,18 @@ static void look_end(struct look *look)
 	pthread_sigmask(SIG_SETMASK, &look->signals, NULL);
 	threads_forget(&look->threads);
 	close(look->maps);
+}
+
+/* Whoever waits for the lock, and the signals that have come meanwhile, have their turn now and then; what was seen of the process, and
+ * of ranges, may have changed. False when there can be no look any more: it has ended. */
+static bool look_again(struct nic *nic, struct look *look)
+{
+	if (nic_now() - look->since < LOOK_LONG)
+		return true;
+	look_end(look);
+	share_unlock(nic);
+	share_lock(nic);
+	return look_begin(nic, look);
 }
 
 static bool is_ours(const struct share *share, const struct vma *vma)
@@ -175,10 +202,17 @@ static bool has_policy(uint64_t addr)
 	       of_memory != of_thread;
 }
 
+/* Sealed by mseal(2) there can be no other mapping in this place, ever. */
+static bool is_sealed(uint64_t start, uint64_t end, int prot)
+{
+	/* What it is already it may not become either. */
+	return mprotect((void *)(uintptr_t)start, end - start, prot) && errno == EPERM;
+}
+
 static bool suits(const struct vma *vma, uint64_t start)
 {
 	return !vma->shared && !vma->inode && vma->prot & PROT_READ && vma->prot & PROT_WRITE &&
-	       !has_policy(start);
+	       !has_policy(start) && !is_sealed(start, vma->end, vma->prot);
 }
 
 static enum nic_unmapped share_part(struct share *share, const struct look *look,
@@ -199,13 +233,16 @@ static enum nic_unmapped share_part(struct share *share, const struct look *look
 	return why;
 }
 
-/* Pages that no other region covers: those that suit are switched. */
+/* Pages that no other region covers: those that suit are switched. Not all at once: *next is where to go on. */
 static enum nic_unmapped share_pages(struct share *share, const struct look *look, uint64_t start,
-				     uint64_t end)
+				     uint64_t end, uint64_t *next)
 {
 	enum nic_unmapped why = NIC_MAPPED, one;
 	struct vma vma;
 
+	*next = end;
+	if (end - start > STEP)
+		*next = end = start + STEP;
 	for (; start < end && vma_find(look->maps, start, &vma) && vma.start < end;
 	     start = vma.end) {
 		uint64_t part = start > vma.start ? start : vma.start, own, own_end;
@@ -289,10 +326,12 @@ static bool is_in_file(const struct share *share, const struct look *look, uint6
 	       !is_ours(share, vma);
 }
 
-/* Pages that lie wholly in the region come into the pages file, if they may; what of it is there then. */
-static void add_pages(struct share *share, const struct look *look, uint64_t addr, uint64_t length,
+/* Pages that lie wholly in the region come into the pages file, if they may; what of it is there then. False when the look has
+ * ended. */
+static bool add_pages(struct nic *nic, struct look *look, uint64_t addr, uint64_t length,
 		      struct share_run *run)
 {
+	struct share *share = nic->share;
 	uint64_t below = ~(share->page - 1), above = share->page - 1;
 	uint64_t start = addr & below, end = (addr + length + above) & below;
 	uint64_t inner = (addr + above) & below, inner_end = (addr + length) & below;
@@ -300,21 +339,26 @@ static void add_pages(struct share *share, const struct look *look, uint64_t add
 
 	run->why = start < inner || inner_end < end ? NIC_UNMAPPED_EDGE : NIC_MAPPED;
 	if (inner >= inner_end)
-		return;
-	for (uint64_t at = inner; ranges_next(&share->ranges, at, inner_end, &range);
-	     at = range.end) {
+		return true;
+	for (uint64_t at = inner, next; ranges_next(&share->ranges, at, inner_end, &range); at = next) {
 		enum nic_unmapped why = NIC_MAPPED;
 
+		next = range.end;
 		if (!range.mapped && range.count == 1)
-			why = share_pages(share, look, range.start, range.end);
+			why = share_pages(share, look, range.start, range.end, &next);
 		else if (!range.mapped)
 			why = NIC_UNMAPPED_KNOWN;
 		if (why)
 			run->why = why;
+		if (next < inner_end && !look_again(nic, look)) {
+			run->why = NIC_UNMAPPED_OFF;
+			return false;
+		}
 	}
 	find_run(share, look->maps, start, end, run);
 	if (!run->why && (run->start > addr || run->end < addr + length))
 		run->why = NIC_UNMAPPED_SPLIT;
+	return true;
 }
 
 /* What is left of [start, end) of the file, at any address, becomes the program's private memory. */
@@ -329,14 +373,25 @@ static void give_back_moved(struct nic *nic, const struct look *look, uint64_t s
 		uint64_t to = last < end ? last : end;
 
 		if (from < to && is_ours(share, &vma) &&
-		    !window_is(&attach_self(nic)->windows, vma.start))
+		    !window_is(&attach_self(nic)->windows, vma.start) && !is_sealed(vma.start, vma.end, vma.prot))
 			switch_to_private(&share->switcher, vma.start + (from - vma.offset),
 					  vma.start + (to - vma.offset), from, vma.prot,
 					  &look->threads);
 	}
 }
 
-/* Pages that no region covers any more, or that must be private for a fork. */
+/* Ends what the file holds of [start, end), except what the program still has from it there. */
+static void empty_unused(struct share *share, int maps, uint64_t start, uint64_t end)
+{
+	for (uint64_t at = start, next; at < end; at = next) {
+		uint64_t from = still_ours(share, maps, at, end, &next);
+
+		if (from < end)
+			switch_empty(&share->switcher, from, (next < end ? next : end) - from);
+	}
+}
+
+/* Pages that no region covers any more, or that must be private for a fork. What is sealed stays. */
 static void give_back(struct nic *nic, const struct look *look, uint64_t start, uint64_t end)
 {
 	struct share *share = nic->share;
@@ -351,19 +406,18 @@ static void give_back(struct nic *nic, const struct look *look, uint64_t start, 
 		uint64_t from = at > vma.start ? at : vma.start;
 		uint64_t to = end < vma.end ? end : vma.end;
 
-		if (is_ours(share, &vma) && vma.offset == vma.start)
+		if (!is_ours(share, &vma) || vma.offset != vma.start)
+			missing = true;
+		else if (!is_sealed(from, to, vma.prot))
 			switch_to_private(&share->switcher, from, to, from, vma.prot,
 					  &look->threads);
-		else
-			missing = true;
 		missing |= from > at;
 	}
 	if (!missing)
 		return;
 	/* The program has unmapped some of it, or moved it: then it still uses the file's pages elsewhere. */
 	give_back_moved(nic, look, start, end);
-	fallocate(share->switcher.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start,
-		  (off_t)(end - start));
+	empty_unused(share, look->maps, start, end);
 }
 
 static void end_sharing(struct nic *nic, const struct look *look, uint64_t start, uint64_t end)
@@ -371,8 +425,12 @@ static void end_sharing(struct nic *nic, const struct look *look, uint64_t start
 	struct share *share = nic->share;
 
 	give_back(nic, look, start, end);
-	if (ranges_reserve(&share->ranges))
-		ranges_set_mapped(&share->ranges, start, end, false);
+	for (uint64_t at = start, next; at < end; at = next) {
+		uint64_t from = still_ours(share, look->maps, at, end, &next);
+
+		if (from < end && ranges_reserve(&share->ranges))
+			ranges_set_mapped(&share->ranges, from, next < end ? next : end, false);
+	}
 }
 
 /* Whether the kernel may be writing to these pages, and would not notice that they are not the program's any more. */
@@ -460,8 +518,8 @@ int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run 
 		return 0;
 	if (is_in_file(share, &look, start, end, &vma))
 		files_begin(nic, &share->files, &vma, addr, length, run);
-	else
-		add_pages(share, &look, addr, length, run);
+	else if (!add_pages(nic, &look, addr, length, run))
+		return 0;
 	look_at_lingering(nic, &look);
 	look_end(&look);
 	return 0;
@@ -537,6 +595,37 @@ static void hide_all(struct nic *nic)
 	visits_over(nic, NIC_GRACE, NULL);
 }
 
+static bool make_child(struct share *share)
+{
+	if (pipe2(share->child, O_CLOEXEC))
+		return false;
+	for (int i = 0; i < 2; i++)
+		share->child[i] = descriptor_keep(share->child[i]);
+	return true;
+}
+
+/* What is still in the file is not the child's, who makes it anew with what the file holds. */
+static void keep_sealed(struct share *share, int maps, uint64_t start, uint64_t end)
+{
+	struct vma vma;
+
+	for (uint64_t at = start; at < end && vma_find(maps, at, &vma) && vma.start < end; at = vma.end) {
+		struct sealed one = { vma.start > at ? vma.start : at, vma.end < end ? vma.end : end, vma.prot };
+		struct sealed *list;
+
+		if (!is_ours(share, &vma) || vma.offset != vma.start)
+			continue;
+		list = realloc(share->sealed, (share->sealed_count + 1) * sizeof(*list));
+		if (!list)
+			return;
+		share->sealed = list;
+		if ((share->child[0] < 0 && !make_child(share)) ||
+		    madvise((void *)(uintptr_t)one.start, one.end - one.start, MADV_DONTFORK))
+			return;
+		list[share->sealed_count++] = one;
+	}
+}
+
 void share_before_fork(struct nic *nic)
 {
 	struct share *share = nic->share;
@@ -560,9 +649,10 @@ void share_before_fork(struct nic *nic)
 		/* What is in use stays, and the child gets a copy before anybody goes on. */
 		if (still_ours(share, look.maps, range.start, range.end, &next) == range.end &&
 		    is_in_use(&look, range.start, range.end) &&
-		    (share->child[0] >= 0 || !pipe2(share->child, O_CLOEXEC)))
+		    (share->child[0] >= 0 || make_child(share)))
 			continue;
 		end_sharing(nic, &look, range.start, range.end);
+		keep_sealed(share, look.maps, range.start, range.end);
 	}
 	if (looking)
 		look_end(&look);
@@ -572,7 +662,7 @@ static void close_child(struct share *share)
 {
 	for (int i = 0; i < 2; i++) {
 		if (share->child[i] >= 0)
-			close(share->child[i]);
+			descriptor_close(share->child[i]);
 		share->child[i] = -1;
 	}
 }
@@ -583,11 +673,15 @@ void share_after_fork_in_parent(struct nic *nic)
 	char none;
 
 	if (share && share->child[0] >= 0) {
-		close(share->child[1]);
+		descriptor_close(share->child[1]);
 		share->child[1] = -1;
 		while (read(share->child[0], &none, 1) < 0 && errno == EINTR)
 			;
 		close_child(share);
+		for (size_t i = 0; i < share->sealed_count; i++)
+			madvise((void *)(uintptr_t)share->sealed[i].start, share->sealed[i].end - share->sealed[i].start,
+				MADV_DOFORK);
+		share->sealed_count = 0;
 	}
 	share_unlock(nic);
 }
@@ -599,6 +693,12 @@ static void copy_mapped(struct share *share)
 	struct page_range range;
 	struct vma vma;
 
+	for (size_t i = 0; i < share->sealed_count; i++) {
+		const struct sealed *one = &share->sealed[i];
+
+		switch_copy(&share->switcher, one->start, one->end, one->prot);
+		syscall(MSEAL, one->start, one->end - one->start, 0ul);
+	}
 	for (uint64_t at = 0; maps >= 0 && ranges_next(&share->ranges, at, UINT64_MAX, &range);
 	     at = range.end) {
 		for (uint64_t from = range.start;
@@ -623,7 +723,7 @@ void share_after_fork_in_child(struct nic *nic)
 	if (nic->share->child[0] >= 0)
 		copy_mapped(nic->share);
 	close_child(nic->share);
-	close(nic->share->switcher.file);
+	descriptor_close(nic->share->switcher.file);
 	switch_close(&nic->share->switcher);
 	files_close(&nic->share->files);
 }
@@ -647,9 +747,10 @@ void share_stop(struct nic *nic)
 		look_end(&look);
 	}
 	files_close(&share->files);
+	free(share->sealed);
 	ranges_destroy(&share->ranges);
 	switch_destroy(&share->switcher);
-	close(share->switcher.file);
+	descriptor_close(share->switcher.file);
 	pthread_mutex_destroy(&share->lock);
 	munmap(share, sizeof(*share));
 	nic->share = NULL;

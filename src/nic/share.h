@@ -53,7 +53,8 @@ bool share_find(const struct nic *nic, struct piece *word);
 /*
  * Around fork: all pages are private then, so that the child has its own copy of what they hold at that moment. They
  * stay so in the parent until the regions over them are gone: switching again would copy each page that the child
- * still shares. Only what the kernel may be writing to stays, and the parent waits until the child has copied it.
+ * still shares. Only what the kernel may be writing to stays, and what was sealed (mseal(2)) since it was registered; the parent
+ * waits until the child has copied it.
  */
 void share_before_fork(struct nic *nic);
 void share_after_fork_in_parent(struct nic *nic);

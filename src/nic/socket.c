@@ -8,7 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
+
 __attribute__((visibility("hidden"))) int socket(int domain, int type, int protocol)
 {
-	return syscall(SYS_socket, domain, type, protocol);
+	return descriptor_keep((int)syscall(SYS_socket, domain, type, protocol));
 }

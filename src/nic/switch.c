@@ -9,13 +9,16 @@
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "local/dma.h"
 #include "nic/crash.h"
+#include "nic/descriptor.h"
 #include "nic/guard.h"
+#include "nic/mapping.h"
 #include "nic/pins.h"
 #include "nic/segment.h"
 
@@ -26,6 +29,8 @@
 #define READ_LOOKS	100
 #define READ_LOOK_AGAIN 200000 /* ns */
 #define READ_QUIET	2      /* looks in a row */
+
+#define HOLE_LEAST (1ull << 20)
 
 #define WAITERS 512 /* threads that wait for futexes in a range */
 
@@ -50,6 +55,17 @@ struct uffd_move {
 };
 #define UFFD_MOVE	     _IOWR(UFFDIO, 0x05, struct uffd_move)
 #define UFFD_MOVE_OVER_HOLES 2ull
+
+struct page_region {
+	uint64_t start, end, categories;
+};
+struct scan {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask,
+		category_anyof_mask, return_mask;
+};
+#define SCAN_PAGES   _IOWR('f', 16, struct scan) /* PAGEMAP_SCAN, of Linux 6.7 */
+#define SCAN_PRESENT (1ull << 3)
+#define SCAN_SWAPPED (1ull << 4)
 
 static void *at(uint64_t addr)
 {
@@ -105,19 +121,24 @@ bool switch_init(struct switcher *s, int file)
 {
 	struct uffdio_api api = { .api = UFFD_API,
 				  .features = FEATURE_WP | FEATURE_WP_SHMEM | FEATURE_MOVE };
+	struct stat st;
 
+	if (fstat(file, &st))
+		return false;
 	s->scratch_bytes = SWITCH_CHUNK + 2 * HUGE_PAGE;
-	s->scratch = mmap(NULL, s->scratch_bytes, PROT_NONE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	s->scratch = mapping_make(s->scratch_bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (s->scratch == MAP_FAILED)
 		return false;
+	mprotect(s->scratch, s->scratch_bytes, PROT_NONE);
 	segment_keep_apart(s->scratch, s->scratch_bytes);
 	s->file = file;
-	s->uffd = open_uffd(&s->holds_all);
+	s->inode = st.st_ino;
+	s->device = st.st_dev;
+	s->uffd = descriptor_keep(open_uffd(&s->holds_all));
 	if (s->uffd >= 0 && (ioctl(s->uffd, UFFDIO_API, &api) ||
 			     !watch(s, (uint64_t)(uintptr_t)s->scratch, s->scratch_bytes,
 				    UFFDIO_REGISTER_MODE_MISSING))) {
-		close(s->uffd);
+		descriptor_close(s->uffd);
 		s->uffd = -1;
 	}
 	if (s->uffd < 0)
@@ -128,7 +149,7 @@ bool switch_init(struct switcher *s, int file)
 void switch_close(struct switcher *s)
 {
 	if (s->uffd >= 0)
-		close(s->uffd);
+		descriptor_close(s->uffd);
 }
 
 void switch_destroy(struct switcher *s)
@@ -208,8 +229,17 @@ static bool fill_file(struct switcher *s, const uint8_t *from, uint64_t length, 
 	return true;
 }
 
-static void empty_file(struct switcher *s, uint64_t offset, uint64_t length)
+static bool has_file(const struct switcher *s)
 {
+	struct stat st;
+
+	return descriptor_is_ours(s->file) && !fstat(s->file, &st) && st.st_ino == s->inode && st.st_dev == s->device;
+}
+
+void switch_empty(struct switcher *s, uint64_t offset, uint64_t length)
+{
+	if (!has_file(s))
+		return;
 	fallocate(s->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
 		  (off_t)length);
 }
@@ -266,6 +296,9 @@ static void break_cow(struct switcher *s, uint64_t start, uint64_t length)
  * for ever. */
 static void scratch_open(struct switcher *s, bool open)
 {
+	/* Locked by mlockall(2) it would be filled. */
+	if (open)
+		munlock(s->scratch, s->scratch_bytes);
 	mprotect(s->scratch, s->scratch_bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
@@ -318,7 +351,7 @@ enum hold {
 /* Whether pages are moved away, and whoever touches them waits: of the program's threads, or there are none. */
 static bool can_move(const struct switcher *s, const struct threads *threads)
 {
-	return s->uffd >= 0 && (s->holds_all || threads->alone);
+	return descriptor_is_ours(s->uffd) && (s->holds_all || threads->alone);
 }
 
 /* Without a userfaultfd that holds system calls only who wakes up just now can be held. */
@@ -357,6 +390,8 @@ static void release(struct switcher *s, enum hold hold, const struct threads *th
 static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_t length, int prot,
 				     const struct threads *threads)
 {
+	if (!has_file(s))
+		return NIC_UNMAPPED_OFF;
 	/* Pins first, where their pages do not tell by refusing to move: later there is no time to look for them. */
 	bool pinned = !can_move(s, threads) && (pins_are_possible() || memory_is_locked());
 	enum hold hold = choose_hold(s, threads, start, start + length);
@@ -381,11 +416,11 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 	}
 	crash_point(SHARE_AWAY);
 	/* A stopped visitor, or a switch that failed, may have left something. */
-	empty_file(s, start, length);
+	switch_empty(s, start, length);
 	if (!fill_file(s, at(from), length, start) ||
 	    !dma_map(at(start), length, prot, MAP_SHARED | MAP_NORESERVE, s->file, start)) {
 		release(s, hold, threads, start, length, true);
-		empty_file(s, start, length);
+		switch_empty(s, start, length);
 		return NIC_UNMAPPED_MEMORY;
 	}
 	crash_point(SHARE_MAPPED);
@@ -396,6 +431,76 @@ static enum nic_unmapped share_chunk(struct switcher *s, uint64_t start, uint64_
 	return NIC_MAPPED;
 }
 
+/* Where, in [start, end), the first page is that is there; end: nowhere. */
+static uint64_t first_present(struct switcher *s, uint64_t start, uint64_t end)
+{
+	struct page_region region = { .start = end };
+	struct scan scan = { .size = sizeof(scan),
+			     .start = start,
+			     .end = end,
+			     .vec = (uintptr_t)&region,
+			     .vec_len = 1,
+			     .max_pages = 1,
+			     .category_anyof_mask = SCAN_PRESENT | SCAN_SWAPPED,
+			     .return_mask = SCAN_PRESENT };
+	int fd = open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC);
+	long found = fd < 0 ? -1 : ioctl(fd, SCAN_PAGES, &scan);
+
+	if (fd >= 0)
+		close(fd);
+	if (found >= 0)
+		return found ? region.start : end;
+	for (uint64_t at = start, next, from; at < end; at = next) {
+		uint64_t to;
+
+		next = end - at < SWITCH_CHUNK ? end : at + SWITCH_CHUNK;
+		from = 0;
+		if (!look(s, at, next - at))
+			return at;
+		if (next_run(s, next - at, &from, &to))
+			return at + from;
+	}
+	return end;
+}
+
+static bool begin_in_hole(struct switcher *s, enum hold hold, uint64_t start, uint64_t length, int prot)
+{
+	if (hold == HOLD_FAULTS)
+		return watch(s, start, length, UFFDIO_REGISTER_MODE_MISSING);
+	return hold == HOLD_NOBODY || (hold == HOLD_GUARD && guard_begin(start, start + length, prot));
+}
+
+static void end_in_hole(struct switcher *s, enum hold hold, const struct threads *threads, uint64_t start, uint64_t length,
+			bool restore)
+{
+	if (hold == HOLD_GUARD)
+		guard_end(threads, restore);
+	else if (hold == HOLD_FAULTS && restore)
+		unwatch(s, start, length);
+	else if (hold == HOLD_FAULTS)
+		wake(s, start, length);
+}
+
+/* Of pages that nobody has touched yet there is nothing to move: however many they are, one mapping takes their place. False if it
+ * could not, or somebody has touched one meanwhile. */
+static bool share_hole(struct switcher *s, uint64_t start, uint64_t length, int prot, const struct threads *threads)
+{
+	enum hold hold = choose_hold(s, threads, start, start + length);
+	uint64_t waiter;
+	bool done;
+
+	if (!has_file(s) || !begin_in_hole(s, hold, start, length, prot))
+		return false;
+	done = first_present(s, start, start + length) == start + length &&
+	       !threads_waits(threads, start, start + length, &waiter, 1);
+	if (done) {
+		switch_empty(s, start, length);
+		done = dma_map(at(start), length, prot, MAP_SHARED | MAP_NORESERVE, s->file, start);
+	}
+	end_in_hole(s, hold, threads, start, length, !done);
+	return done;
+}
+
 enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t end, int prot,
 				   const struct threads *threads, uint64_t *done)
 {
@@ -403,7 +508,15 @@ enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t 
 
 	for (*done = start; *done < end && !why;) {
 		uint64_t length = end - *done < SWITCH_CHUNK ? end - *done : SWITCH_CHUNK;
+		uint64_t hole = *done;
 
+		/* Whole huge pages: what lies in one moves at once. */
+		if (end - *done >= HOLE_LEAST)
+			hole = first_present(s, *done, end) & ~(HUGE_PAGE - 1);
+		if (hole > *done && hole - *done >= HOLE_LEAST && share_hole(s, *done, hole - *done, prot, threads)) {
+			*done = hole;
+			continue;
+		}
 		why = share_chunk(s, *done, length, prot, threads);
 		if (!why)
 			*done += length;
@@ -424,6 +537,24 @@ static bool next_data(int file, uint64_t end, uint64_t *from, uint64_t *to)
 		data += page;
 	while ((uint64_t)data < end && lseek(file, data, SEEK_DATA) == data);
 	*to = (uint64_t)data;
+	return true;
+}
+
+/* Where the file's number is not ours any more: from the program's own view of it. */
+static bool copy_memory(uint64_t to, uint64_t from, uint64_t length)
+{
+	pid_t self = getpid();
+
+	while (length) {
+		struct iovec local = { at(to), length }, remote = { at(from), length };
+		ssize_t n = dma_read(self, &local, 1, &remote, 1);
+
+		if (n <= 0)
+			return false;
+		to += (uint64_t)n;
+		from += (uint64_t)n;
+		length -= (uint64_t)n;
+	}
 	return true;
 }
 
@@ -504,13 +635,14 @@ static bool replace_held(struct switcher *s, enum hold hold, const struct thread
 {
 	bool replaced;
 
-	if (!protect(s, hold, start, length, prot))
+	if (hold != HOLD_NOBODY && !protect(s, hold, start, length, prot))
 		return false;
 	if (hold == HOLD_FAULTS)
 		let_reads_end(threads, start, length);
-	replaced = fill_memory(s, spare, offset, length) && !mprotect(at(spare), length, prot) &&
+	replaced = (has_file(s) ? fill_memory(s, spare, offset, length) : copy_memory(spare, start, length)) && !mprotect(at(spare), length, prot) &&
 		   dma_move(at(spare), length, at(start));
-	unprotect(s, hold, threads, start, length, !replaced);
+	if (hold != HOLD_NOBODY)
+		unprotect(s, hold, threads, start, length, !replaced);
 	return replaced;
 }
 
@@ -518,7 +650,7 @@ static bool replace_held(struct switcher *s, enum hold hold, const struct thread
  * are copied by touching them. */
 static bool detach(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot)
 {
-	if (!dma_map(at(start), length, prot, MAP_PRIVATE, s->file, offset))
+	if (!has_file(s) || !dma_map(at(start), length, prot, MAP_PRIVATE, s->file, offset))
 		return false;
 	for (uint64_t run = offset, end = 0; next_data(s->file, offset + length, &run, &end);
 	     run = end) {
@@ -535,7 +667,7 @@ static void wake_waiters(struct switcher *s, const struct threads *threads, uint
 	uint64_t at[WAITERS], page = page_size();
 	size_t count = threads_waits(threads, start, start + length, at, WAITERS);
 
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && has_file(s); i++) {
 		uint64_t within = at[i] - start + offset;
 		uint8_t *view = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, s->file,
 				     (off_t)(within & ~(page - 1)));
@@ -549,7 +681,43 @@ static void wake_waiters(struct switcher *s, const struct threads *threads, uint
 
 void switch_copy(struct switcher *s, uint64_t start, uint64_t end, int prot)
 {
-	replace(s, start, end - start, start, prot);
+	void *spare;
+
+	if (has_file(s)) {
+		replace(s, start, end - start, start, prot);
+		return;
+	}
+	spare = mmap(NULL, end - start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (spare != MAP_FAILED && (!copy_memory((uint64_t)(uintptr_t)spare, start, end - start) ||
+				    mprotect(spare, end - start, prot) || !dma_move(spare, end - start, at(start))))
+		munmap(spare, end - start);
+}
+
+/* The same the other way, for a range of which the file has nothing. */
+static bool replace_hole(struct switcher *s, uint64_t start, uint64_t length, uint64_t offset, int prot,
+			 const struct threads *threads)
+{
+	enum hold hold = choose_hold(s, threads, start, start + length);
+	uint64_t from = offset, to, waiter;
+	bool done;
+
+	if (!begin_in_hole(s, hold, start, length, prot))
+		return false;
+	done = has_file(s) && !next_data(s->file, offset + length, &from, &to) &&
+	       !threads_waits(threads, start, start + length, &waiter, 1) &&
+	       dma_map(at(start), length, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	end_in_hole(s, hold, threads, start, length, !done);
+	return done;
+}
+
+/* Bytes of a range up to where the file has something. */
+static uint64_t hole_of(const struct switcher *s, uint64_t offset, uint64_t length)
+{
+	uint64_t from = offset, to;
+
+	if (!has_file(s))
+		return 0;
+	return next_data(s->file, offset + length, &from, &to) ? (from - offset) : length;
 }
 
 void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
@@ -559,7 +727,7 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 	uint8_t *spare = MAP_FAILED;
 
 	/* One for all chunks: they are one mapping in the end. */
-	if (!threads->alone)
+	if (!threads->alone || !has_file(s))
 		spare = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			     0);
 	while (done < length) {
@@ -569,7 +737,16 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 		enum hold hold;
 
 		crash_point(SHARE_RETURNING);
-		if (threads->alone) {
+		uint64_t hole = length - done > part ? hole_of(s, from, length - done) : 0;
+
+		if (hole > part && replace_hole(s, place, hole, from, prot, threads)) {
+			if (spare != MAP_FAILED)
+				munmap(spare + done, hole);
+			crash_point(SHARE_RETURNED);
+			done += hole;
+			continue;
+		}
+		if (threads->alone && has_file(s)) {
 			replaced = replace(s, place, part, from, prot);
 		} else if (spare != MAP_FAILED) {
 			hold = choose_hold(s, threads, place, place + part);
@@ -582,7 +759,7 @@ void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_
 		if (replaced || detach(s, place, part, from, prot)) {
 			crash_point(SHARE_RETURNED);
 			wake_waiters(s, threads, place, part, from);
-			empty_file(s, from, part);
+			switch_empty(s, from, part);
 		}
 		done += part;
 	}

@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "nic/layout.h"
 #include "nic/threads.h"
@@ -27,6 +28,8 @@
 
 struct switcher {
 	int file;	  /* of the pages */
+	dev_t device;	  /* by these two it is known: the number may be the program's by now */
+	ino_t inode;
 	int uffd;	  /* -1: refused, or without UFFDIO_MOVE */
 	bool holds_all;	  /* the uffd holds system calls too */
 	uint8_t *scratch; /* where pages move to, a chunk and what aligns it */
@@ -53,6 +56,9 @@ enum nic_unmapped switch_to_shared(struct switcher *s, uint64_t start, uint64_t 
  */
 void switch_to_private(struct switcher *s, uint64_t start, uint64_t end, uint64_t offset, int prot,
 		       const struct threads *threads);
+
+/* Ends what the file holds of a range, if it is still there. */
+void switch_empty(struct switcher *s, uint64_t offset, uint64_t length);
 
 /* In a forked child without threads: a mapping [start, end) of the parent's pages file, at its place, becomes private memory
  * that holds the same. */

@@ -7,15 +7,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "nic/mapping.h"
+
 int table_init(struct table *table, uint32_t size)
 {
 	memset(table, 0, sizeof(*table));
 	/* Large and mostly untouched: mmap rather than calloc, so that no allocator writes to
 	 * it. */
-	table->objects = mmap(NULL, size * sizeof(*table->objects), PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	table->queue = mmap(NULL, size * sizeof(*table->queue), PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	table->objects = mapping_make(size * sizeof(*table->objects), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	table->queue = mapping_make(size * sizeof(*table->queue), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (table->objects == MAP_FAILED || table->queue == MAP_FAILED)
 		return ENOMEM;
 	pthread_mutex_init(&table->lock, NULL);

@@ -125,6 +125,7 @@ CAUSE(DEREG_STOPPED_PEER, 144, "a stopped process is in the middle of an access 
 CAUSE(RESIZE_TOO_SMALL, 145, "the new size is below the number of completions in the queue")
 CAUSE(REG_IOVA, 146, "iova and address are not at the same place within a page")
 CAUSE(DEVICE_OPEN, 150, "the device could not be opened")
+CAUSE(DESCRIPTORS_CLOSED, 151, "the program has closed descriptors of the library")
 
 /* Connections by address. A number is what is said of it: value */
 CAUSE(CM_STATE, 160, "the connection is not in a state that allows this")

@@ -522,3 +522,7 @@ TEXT(POST_BIND, REQUEST, 0, EINVAL, V(POST_SEND),
 TEXT(REGION_HAS_WINDOWS, MEMORY, 0, EBUSY, V(DESTROY) | V(REG_MR),
      N_("{count:zero} memory windows are bound to the {length:bytes} at {addr}."),
      N_("Unbind, invalidate or deallocate them first."))
+TEXT(DESCRIPTORS_CLOSED, PROCESS, 0, ENOMEM, V(CREATE) | V(REG_MR),
+     N_("the program has closed descriptors of the library, which cannot do this without."),
+     N_("Close only what the program opened; look for close_range(), closefrom() or a loop over all numbers. A daemon does that before "
+	"it opens the device."))

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
+
 #define PREFIX	"last-"
 #define OLD_AGE 600 /* s: of dead processes' files, to be removed */
 
@@ -54,11 +56,11 @@ static int open_own(int dir, pid_t pid, const char *program, bool first)
 
 	snprintf(name, sizeof(name), PREFIX "%d", pid);
 	if (!first)
-		return openat(dir, name, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+		return descriptor_above(openat(dir, name, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW));
 	remove_old(dir);
 	snprintf(head.program, sizeof(head.program), "%s", program);
 	unlinkat(dir, name, 0); /* an earlier process's */
-	fd = openat(dir, name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	fd = descriptor_above(openat(dir, name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
 	if (fd >= 0 && write(fd, &head, sizeof(head)) != sizeof(head)) {
 		unlinkat(dir, name, 0);
 		close(fd);

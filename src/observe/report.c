@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "observe/explain.h"
 #include "observe/kept.h"
 #include "observe/watch.h"
@@ -111,7 +112,7 @@ static bool is_the_same(int fd, const struct stat *file)
 
 static int open_file(const char *path)
 {
-	return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+	return descriptor_above(open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
 }
 
 /* Lock held, signals blocked. A signal of this thread's that was not pending before is of our making. */

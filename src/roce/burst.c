@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 #include "observe/trace.h"
 
@@ -204,6 +205,10 @@ int burst_flush(struct burst *burst)
 
 	if (trace_on()) /* before they can arrive */
 		trace_packets(burst);
+	if (!descriptor_is_ours(burst->route->fd)) {
+		sent = burst->runs;
+		error = EBADF;
+	}
 	for (unsigned i = 0; i < burst->runs; i++)
 		make_message(burst, &burst->run[i], &messages[i].msg_hdr, &iov[i], &control[i]);
 	while (sent < burst->runs) {

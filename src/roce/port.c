@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 #include "roce/burst.h"
 #include "roce/steering.h"
@@ -171,7 +172,7 @@ static struct port *open_port(const union ibv_gid *gid, uint32_t scope, int shar
 
 no_name:
 	error = errno;
-	close(port->fd);
+	descriptor_close(port->fd);
 	errno = error;
 no_socket:
 	error = errno;
@@ -221,10 +222,10 @@ struct port *port_open_group(const union ibv_gid *mgid, const uint32_t interface
 
 static void close_sockets(struct port *port)
 {
-	close(port->fd);
+	descriptor_close(port->fd);
 	for (int i = 0; i < PORT_FLOWS; i++) {
 		if (port->flows[i] >= 0)
-			close(port->flows[i]);
+			descriptor_close(port->flows[i]);
 	}
 }
 
@@ -273,7 +274,7 @@ int port_open_flow(struct port *port, uint16_t *number)
 			return fd;
 		error = errno;
 	}
-	close(fd);
+	descriptor_close(fd);
 	errno = error;
 	return -1;
 }
@@ -402,7 +403,7 @@ unsigned port_receive(struct port *port, struct nic *nic, void (*arrived)(void *
 
 	if (pthread_mutex_trylock(&port->receiving))
 		return 0;
-	for (int round = 0; round < RECEIVE_ROUNDS && prepare(port); round++) {
+	for (int round = 0; round < RECEIVE_ROUNDS && descriptor_is_ours(port->fd) && prepare(port); round++) {
 		int n = recvmmsg(port->fd, port->buffers->messages, RECEIVE_MESSAGES, MSG_DONTWAIT, NULL);
 
 		for (int i = 0; i < n; i++) {

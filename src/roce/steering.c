@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "nic/abstract_name.h"
+#include "nic/descriptor.h"
 #include "nic/gid.h"
 
 /* Of a CM message in a UDP payload: its attribute, SIDR_REP's number, and the comm IDs, of which the receiver's is the second, but of
@@ -60,7 +61,8 @@ bool steering_answer(struct nic *nic, struct port *port, const uint8_t *bytes, s
 	question.slot_count = atomic_load(&hdr->slot_count);
 	for (uint32_t i = 0; i < question.slot_count && i < NIC_OWN_SLOTS; i++)
 		question.slots[i] = atomic_load(&hdr->slots[i]);
-	sendto(port->fd, &question, sizeof(question), MSG_DONTWAIT | MSG_NOSIGNAL, &from->any, bytes_of(from));
+	if (descriptor_is_ours(port->fd))
+		sendto(port->fd, &question, sizeof(question), MSG_DONTWAIT | MSG_NOSIGNAL, &from->any, bytes_of(from));
 	return true;
 }
 
@@ -119,7 +121,8 @@ static void set_filter(struct port *port, const struct places *places)
 
 	struct sock_fprog program = { .len = (unsigned short)n, .filter = code };
 
-	setsockopt(port->fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program));
+	if (descriptor_is_ours(port->fd))
+		setsockopt(port->fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program));
 	free(code);
 }
 
@@ -134,6 +137,8 @@ static void ask_for_more(struct asking *asking)
 	asking->missing = asking->to - asking->from;
 	asking->found = 0;
 	asking->until = nic_now() + ANSWER_WAIT;
+	if (!descriptor_is_ours(asking->fd))
+		return;
 	for (uint32_t place = asking->from; place < asking->to; place++) {
 		question.place = htons((uint16_t)place);
 		sendto(asking->fd, &question, sizeof(question), MSG_DONTWAIT | MSG_NOSIGNAL, &to->any, bytes_of(to));
@@ -149,7 +154,7 @@ static void ask_from_the_start(struct asking *asking)
 static void stop(struct asking *asking)
 {
 	atomic_store(&asking->port->strays, 0); /* those had not been steered by what is known now */
-	close(asking->fd);			/* and so out of the helper's set */
+	descriptor_close(asking->fd);			/* and so out of the helper's set */
 	asking->fd = -1;
 }
 
@@ -207,7 +212,7 @@ static void answers_ready(struct nic *nic, struct helper_source *source)
 	ssize_t n;
 
 	(void)nic;
-	while (asking->fd >= 0 && (n = recv(asking->fd, &answer, sizeof(answer), MSG_DONTWAIT)) >= 0) {
+	while (descriptor_is_ours(asking->fd) && (n = recv(asking->fd, &answer, sizeof(answer), MSG_DONTWAIT)) >= 0) {
 		uint32_t place = ntohs(answer.place);
 
 		if (n != sizeof(answer) || answer.round != asking->round || memcmp(answer.magic, magic, sizeof(magic)) ||
@@ -241,7 +246,7 @@ void steering_ask(struct nic *nic, struct port *port)
 	/* Connected: nobody but who has the port can answer. */
 	if (bind(asking->fd, &address.any, bytes_of(&address)) ||
 	    connect(asking->fd, &port->address.any, bytes_of(&port->address)) || helper_watch(nic, asking->fd, &asking->source)) {
-		close(asking->fd);
+		descriptor_close(asking->fd);
 		asking->fd = -1;
 		return;
 	}
@@ -265,7 +270,7 @@ void steering_forget(struct port *port, bool is_orphan)
 	if (!port->asking)
 		return;
 	if (port->asking->fd >= 0)
-		close(port->asking->fd);
+		descriptor_close(port->asking->fd);
 	if (!is_orphan)
 		free(port->asking);
 }
@@ -299,7 +304,7 @@ struct strays *strays_open(uint32_t slot)
 	}
 	error = errno;
 	if (strays->fd >= 0)
-		close(strays->fd);
+		descriptor_close(strays->fd);
 	free(strays);
 	errno = error;
 	return NULL;
@@ -308,7 +313,7 @@ struct strays *strays_open(uint32_t slot)
 void strays_close(struct strays *strays)
 {
 	if (strays)
-		close(strays->fd);
+		descriptor_close(strays->fd);
 	free(strays);
 }
 
@@ -346,7 +351,7 @@ bool strays_hand_over(struct strays_batch *batch, struct strays *ours)
 
 	batch->used = batch->packets = 0;
 	/* A full socket loses them, as a full socket of the port would. */
-	return ours && (sendmsg(ours->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN);
+	return ours && descriptor_is_ours(ours->fd) && (sendmsg(ours->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN);
 }
 
 /* Only processes of this user may put words into others' mouths. */
@@ -396,7 +401,7 @@ void strays_receive(struct strays *strays, struct nic *nic, void (*arrived)(void
 {
 	uint8_t *bytes = malloc(STRAYS_BYTES);
 
-	for (int i = 0; bytes && i < STRAYS_MOST; i++) {
+	for (int i = 0; bytes && i < STRAYS_MOST && descriptor_is_ours(strays->fd); i++) {
 		union {
 			struct cmsghdr align;
 			uint8_t bytes[CMSG_SPACE(sizeof(struct ucred))];

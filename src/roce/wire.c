@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cm/engine.h"
+#include "nic/descriptor.h"
 #include "nic/requester.h"
 #include "nic/timing.h"
 #include "nic/visit.h"
@@ -74,7 +75,7 @@ void wire_stop(struct nic *nic)
 			port_close_descriptors(wire->ports[i]);
 		for (uint32_t i = 0; i < NIC_OWN_SLOTS; i++) {
 			if (wire->strays[i])
-				close(wire->strays[i]->fd);
+				descriptor_close(wire->strays[i]->fd);
 		}
 		return;
 	}
@@ -88,11 +89,9 @@ void wire_stop(struct nic *nic)
 	nic->wire = NULL;
 }
 
-static void set_events(struct nic *nic, struct port *port, uint32_t events)
+static void set_listened(struct nic *nic, struct port *port, bool listen)
 {
-	struct epoll_event event = { .events = events, .data.ptr = &port->source };
-
-	epoll_ctl(nic->epoll, EPOLL_CTL_MOD, port->fd, &event);
+	helper_listen(nic, port->fd, &port->source, listen);
 }
 
 static void group_ready(struct nic *nic, struct helper_source *source);
@@ -105,7 +104,7 @@ void wire_listen_to(struct nic *nic, struct port *port)
 
 void wire_ignore(struct nic *nic, struct port *port)
 {
-	epoll_ctl(nic->epoll, EPOLL_CTL_DEL, port->fd, NULL);
+	helper_ignore(nic, port->fd);
 }
 
 /* Pollers look at it from now on. Wire's lock held. */
@@ -115,7 +114,7 @@ static void set_polled(struct nic *nic, struct port *port)
 		return;
 	atomic_store(&port->polled, true);
 	if (!atomic_load(&nic->wire->helped))
-		set_events(nic, port, 0);
+		set_listened(nic, port, false);
 	atomic_store(&nic->wire->used, true);
 }
 
@@ -678,7 +677,7 @@ static void set_helped(struct nic *nic, bool helped)
 	if (atomic_load(&wire->helped) != helped) {
 		for (uint32_t i = 0; i < atomic_load(&wire->count); i++) {
 			if (atomic_load(&wire->ports[i]->polled))
-				set_events(nic, wire->ports[i], helped ? EPOLLIN : 0);
+				set_listened(nic, wire->ports[i], helped);
 		}
 		atomic_store(&wire->polls, 0);
 		atomic_store(&wire->helped, helped);

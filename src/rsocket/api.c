@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "rsocket.h"
 #include "service.h"
 
@@ -165,7 +166,7 @@ PUBLIC int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 	 */
 	int fd = fcntl(rs->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd >= 0) {
-		close(rs->fd);
+		descriptor_close(rs->fd);
 		rs->fd = fd;
 	}
 	if (addr && addrlen)

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "rsocket.h"
 #include "service.h"
 #include "nic/keep_errno.h"
@@ -321,7 +322,7 @@ void connect_close(struct rsocket *rs)
 	bool kept = rs->keeper;
 	service_remove(rs->keeper);
 	if (kept)
-		close(rs->keepalive_timer);
+		descriptor_close(rs->keepalive_timer);
 	service_unlock();
 	stream_release(rs);
 	if (stream->id)

@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "rsocket.h"
 #include "nic/keep_errno.h"
 
@@ -144,7 +145,7 @@ static int local_for(struct rsocket *rs, const union address *peer, union addres
 	length = sizeof(*local);
 	if (connect(probe, &peer->any, address_length(&peer->any)) || getsockname(probe, &local->any, &length))
 		error = errno;
-	close(probe);
+	descriptor_close(probe);
 	local->v4.sin_port = own.v4.sin_port;
 	return error;
 }
@@ -362,6 +363,10 @@ static ssize_t send_udp(struct rsocket *rs, const struct peer *peer, enum messag
 	pieces[0] = (struct iovec){ &header, header.length };
 	for (int i = 0; i < count; i++)
 		pieces[i + 1] = iov[i];
+	if (!descriptor_is_ours(rs->datagram.udp)) {
+		errno = EBADF;
+		return -1;
+	}
 	ssize_t sent = sendmsg(rs->datagram.udp, &message, MSG_NOSIGNAL);
 	return sent < 0 ? sent : sent - header.length;
 }
@@ -409,7 +414,7 @@ static void take_udp(struct rsocket *rs)
 {
 	uint8_t bytes[MESSAGE_MOST + sizeof(struct udp_header)];
 
-	for (;;) {
+	while (descriptor_is_ours(rs->datagram.udp)) {
 		union address source = { 0 };
 		socklen_t length = sizeof(source);
 		ssize_t got = recvfrom(rs->datagram.udp, bytes, sizeof(bytes), MSG_DONTWAIT, &source.any, &length);
@@ -556,7 +561,7 @@ void datagram_close(struct rsocket *rs)
 		list_del(node);
 		free_qp(list_entry(node, struct ud_qp, link));
 	}
-	close(datagram->udp);
+	descriptor_close(datagram->udp);
 }
 
 int datagram_connect(struct rsocket *rs, const struct sockaddr *address, socklen_t length)

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "rsocket.h"
 #include "service.h"
 #include "nic/keep_errno.h"
@@ -147,7 +148,7 @@ int listen_begin(struct rsocket *rs, int backlog)
 	int error = stream->bound ? 0 : connect_bind(rs, &any.any);
 	if (error)
 		return error;
-	stream->queue_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	stream->queue_fd = descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (stream->queue_fd < 0)
 		return errno;
 	struct epoll_event event = { .events = EPOLLIN };
@@ -213,7 +214,7 @@ void listen_end(struct rsocket *rs)
 		list_add_tail(&queue, node);
 	}
 	if (stream->queue_fd >= 0)
-		close(stream->queue_fd);
+		descriptor_close(stream->queue_fd);
 	stream->queue_fd = -1;
 	pthread_mutex_unlock(&rs->lock);
 	list_for_each_safe(node, next, &queue)

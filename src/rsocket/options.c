@@ -9,6 +9,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "rsocket.h"
 #include "service.h"
 
@@ -38,7 +39,7 @@ static void on_timer(struct rsocket *rs)
 	uint64_t times;
 
 	pthread_mutex_lock(&rs->lock);
-	if (read(rs->keepalive_timer, &times, sizeof(times)) == sizeof(times))
+	if (descriptor_is_ours(rs->keepalive_timer) && read(rs->keepalive_timer, &times, sizeof(times)) == sizeof(times))
 		connect_keepalive(rs);
 	pthread_mutex_unlock(&rs->lock);
 }
@@ -50,19 +51,19 @@ static int time_keepalives(struct rsocket *rs)
 	int error = 0;
 
 	if (rs->keepalive && !rs->keeper) {
-		rs->keepalive_timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+		rs->keepalive_timer = descriptor_keep(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 		if (rs->keepalive_timer < 0)
 			return errno;
 		error = service_add(rs->keepalive_timer, on_timer, rs, &rs->keeper);
 		if (error) {
-			close(rs->keepalive_timer);
+			descriptor_close(rs->keepalive_timer);
 			return error;
 		}
 	}
 	if (!rs->keepalive && rs->keeper) {
 		service_remove(rs->keeper);
 		rs->keeper = NULL;
-		close(rs->keepalive_timer);
+		descriptor_close(rs->keepalive_timer);
 	}
 	if (rs->keepalive && timerfd_settime(rs->keepalive_timer, 0, &every, NULL))
 		error = errno;

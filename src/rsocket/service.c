@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "rsocket.h"
 #include "service.h"
 #include "nic/own_thread.h"
@@ -41,7 +42,7 @@ static void fork_child(void)
 {
 	list_init(&services);
 	if (poller >= 0)
-		close(poller);
+		descriptor_close(poller);
 	poller = -1;
 	running = false;
 	lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -62,6 +63,8 @@ static void *serve(void *unused)
 	(void)unused;
 	for (;;) {
 		struct epoll_event event;
+		if (!descriptor_is_ours(poller))
+			return NULL;
 		if (epoll_wait(poller, &event, 1, -1) < 1)
 			continue;
 		service_lock();
@@ -84,7 +87,7 @@ static int start(void)
 		pthread_atfork(NULL, NULL, fork_child);
 	watching = true;
 	if (poller < 0)
-		poller = epoll_create1(EPOLL_CLOEXEC);
+		poller = descriptor_keep(epoll_create1(EPOLL_CLOEXEC));
 	if (poller < 0)
 		return errno;
 	int error = own_thread_start(&thread, true, serve, NULL);
@@ -99,6 +102,8 @@ static int control(struct service *service, int operation, uint32_t events)
 {
 	struct epoll_event event = { .events = events, .data.u64 = service->number };
 
+	if (!descriptor_is_ours(poller))
+		return EBADF;
 	return epoll_ctl(poller, operation, service->fd, &event) ? errno : 0;
 }
 

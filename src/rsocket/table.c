@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "rsocket.h"
 #include "nic/keep_errno.h"
 
@@ -83,6 +84,7 @@ int table_new(int domain, int type, struct rsocket **out)
 		free(rs);
 		return error;
 	}
+	descriptor_mark(rs->fd);
 	init(rs, domain, type);
 	*out = rs;
 	return 0;
@@ -149,7 +151,7 @@ int table_close_inherited(int fd)
 	pthread_mutex_unlock(&table_lock);
 	if (!inherited)
 		return EBADF;
-	close(fd);
+	descriptor_close(fd);
 	return 0;
 }
 
@@ -162,7 +164,7 @@ void table_put(struct rsocket *rs)
 		connect_close(rs);
 	else
 		datagram_close(rs);
-	close(rs->fd);
+	descriptor_close(rs->fd);
 	pthread_mutex_destroy(&rs->lock);
 	pthread_mutex_destroy(&rs->sending);
 	pthread_mutex_destroy(&rs->receiving);

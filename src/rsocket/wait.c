@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "rsocket.h"
 #include "nic/cancel.h"
 #include "nic/keep_errno.h"
@@ -26,7 +27,7 @@ static _Thread_local int own_fd = -1;
 /* value: the descriptor and 1, because NULL is none. */
 static void thread_ended(void *value)
 {
-	close((int)(intptr_t)value - 1);
+	descriptor_close((int)(intptr_t)value - 1);
 	own_fd = -1;
 }
 
@@ -35,7 +36,7 @@ static void fork_child(void)
 {
 	if (own_fd < 0)
 		return;
-	close(own_fd);
+	descriptor_close(own_fd);
 	own_fd = -1;
 	pthread_setspecific(key, NULL);
 }
@@ -59,7 +60,7 @@ int wait_fd(void)
 	if (own_fd >= 0)
 		return own_fd;
 	pthread_once(&key_once, make_key);
-	own_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	own_fd = descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (own_fd >= 0)
 		pthread_setspecific(key, (void *)(intptr_t)(own_fd + 1));
 	return own_fd;
@@ -69,7 +70,7 @@ void wait_clear(void)
 {
 	eventfd_t count;
 
-	if (own_fd >= 0)
+	if (descriptor_is_ours(own_fd))
 		eventfd_read(own_fd, &count);
 }
 
@@ -89,7 +90,7 @@ void wait_wake(struct rsocket *rs)
 {
 	list_for_each(node, &rs->waiters) {
 		struct waiter *waiter = list_entry(node, struct waiter, link);
-		if (waiter->fd >= 0 && waiter->fd != own_fd)
+		if (waiter->fd != own_fd && descriptor_is_ours(waiter->fd))
 			eventfd_write(waiter->fd, 1);
 	}
 }

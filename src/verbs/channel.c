@@ -41,7 +41,7 @@ int verb_destroy_comp_channel(struct ibv_comp_channel *handle)
 	int users;
 
 	if (is_forked(ctx)) {
-		close(handle->fd);
+		nic_tokens_close(handle->fd);
 		free(channel);
 		return 0;
 	}

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "roce/group.h"
 
 EXPORT(open_device, 1.1);
@@ -216,7 +217,7 @@ struct ibv_context *verb_open_device(struct ibv_device *device)
 		goto no_events;
 	ctx->events.handed_out = event_handed_out;
 	/* Nothing is read or written here, but programs pass it on, duplicate and stat it. */
-	context->cmd_fd = memfd_create(device->name, MFD_CLOEXEC);
+	context->cmd_fd = descriptor_keep(memfd_create(device->name, MFD_CLOEXEC));
 	if (context->cmd_fd < 0) {
 		error = errno;
 		goto no_cmd_fd;
@@ -276,14 +277,14 @@ int verb_close_device(struct ibv_context *context)
 	struct verbs_ctx *ctx = to_ctx(context);
 
 	if (is_forked(ctx)) {
-		close(context->async_fd);
+		nic_tokens_close(context->async_fd);
 	} else {
 		addresses_ignore(ctx->nic, &ctx->watcher);
 		abandon_objects(ctx);
 		nic_event_queue_destroy(&ctx->events);
 		pthread_mutex_destroy(&context->mutex);
 	}
-	close(context->cmd_fd);
+	descriptor_close(context->cmd_fd);
 	nic_close(ctx->nic);
 	device_release(ctx->device);
 	free(ctx);

@@ -4,17 +4,32 @@
  * stderr. Provider libraries call __verbs_log, some of them once per query of a device that is not theirs.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "verbs/verbs.h"
 
 #define LOG_ERROR 1u
 
 static FILE *log_file;
 static unsigned log_level;
+static struct stat log_status;
+
+static FILE *open_file(const char *path)
+{
+	int fd = descriptor_above(open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "a");
+
+	if (fd >= 0 && !file)
+		close(fd);
+	return file;
+}
 
 static void log_open(void)
 {
@@ -23,11 +38,20 @@ static void log_open(void)
 	if (!level)
 		return;
 	log_level = (unsigned)strtoul(level, NULL, 10);
-	log_file = path ? fopen(path, "ae") : stderr;
-	if (!log_file)
+	log_file = path ? open_file(path) : stderr;
+	if (!log_file || (path && fstat(fileno(log_file), &log_status)))
 		log_level = 0;
 	else
 		setvbuf(log_file, NULL, _IOLBF, 0);
+}
+
+/* What the program has opened in its place, by its number, is not written to. */
+static bool is_still_there(void)
+{
+	struct stat now;
+
+	return log_file == stderr || (!fstat(fileno(log_file), &now) && now.st_dev == log_status.st_dev &&
+				      now.st_ino == log_status.st_ino);
 }
 
 static void log_line(unsigned level, const char *end, const char *format, va_list arguments)
@@ -36,7 +60,7 @@ static void log_line(unsigned level, const char *end, const char *format, va_lis
 	int error = errno;
 
 	pthread_once(&once, log_open);
-	if (level <= log_level) {
+	if (level <= log_level && is_still_there()) {
 		vfprintf(log_file, format, arguments);
 		fputs(end, log_file);
 	}

@@ -29,6 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "observe/runtime.h"
 
 #define BOARD_ID "uroce"
@@ -142,7 +143,7 @@ static void write_file(void *arg, const char *path, const char *text)
 		mkdirat(writing->dir, path, 0700);
 		return;
 	}
-	fd = openat(writing->dir, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	fd = descriptor_above(openat(writing->dir, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
 	snprintf(line, sizeof(line), "%s\n", text);
 	if (fd < 0 || write(fd, line, length + 1) != (ssize_t)length + 1)
 		writing->failed = true;

@@ -77,6 +77,7 @@ static const struct call calls[] = {
 	CALL(mmap),
 	CALL(mprotect),
 	CALL(mremap),
+	CALL(munlock),
 	CALL(munmap),
 	CALL(newfstatat),
 	CALL(openat),

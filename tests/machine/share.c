@@ -20,13 +20,16 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 
 #define PAGE   4096u
 #define PAGES  16u
 #define BYTES  ((size_t)PAGES * PAGE)
+#define VAST_TOUCHED (512u << 20)
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 
 static struct ibv_pd *open_pd(void)
@@ -51,6 +54,14 @@ static struct ibv_mr *enroll(struct ibv_pd *pd, void *at, size_t bytes)
 
 	CHECK(mr);
 	return mr;
+}
+
+static uint64_t cpu_ms(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	return (uint64_t)used.tv_sec * 1000 + (uint64_t)used.tv_nsec / 1000000;
 }
 
 static unsigned count_mappings(void)
@@ -581,6 +592,118 @@ static void forking(void)
 		CHECK_EQUAL(ibv_dereg_mr(mr), 0);
 	}
 	stop_writers(writers);
+}
+
+/* Sealed memory can never be another mapping: what is sealed before is not shared, and what is sealed afterwards stays so; a child has
+ * its own copy all the same, while it is registered and afterwards, and has it sealed. */
+#define MSEAL 462
+
+static void check_child(uint8_t *memory, uint8_t holds)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child) {
+		for (size_t i = 0; i < BYTES; i++) {
+			if (memory[i] != holds)
+				_exit(1);
+		}
+		if (is_shared(memory) || is_shared(memory + BYTES / 2))
+			_exit(2);
+		if (!mprotect(memory, PAGE, PROT_NONE))
+			_exit(3);
+		memset(memory, 0xff, BYTES);
+		_exit(0);
+	}
+	CHECK(child > 0);
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	CHECK_EQUAL(status, 0);
+	for (size_t i = 0; i < BYTES; i++)
+		CHECK_EQUAL(memory[i], holds);
+}
+
+static void sealing(void)
+{
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = get_pages(BYTES), *other = get_pages(BYTES);
+	struct ibv_mr *mr;
+
+	memset(memory, 1, BYTES);
+	memset(other, 2, BYTES);
+	if (syscall(MSEAL, other, BYTES, 0ul))
+		SKIP("the kernel has no mseal(2): %s", strerror(errno));
+	mr = enroll(pd, other, BYTES);
+	CHECK(!is_shared(other));
+	check_child(other, 2);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	mr = enroll(pd, memory, BYTES);
+	CHECK(is_shared(memory));
+	/* The second half, then all of it. */
+	CHECK(!syscall(MSEAL, memory + BYTES / 2, BYTES / 2, 0ul));
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK(!is_shared(memory));
+	CHECK(is_shared(memory + BYTES / 2));
+	mr = enroll(pd, memory, BYTES);
+	CHECK(!syscall(MSEAL, memory, BYTES, 0ul));
+	check_child(memory, 1);
+	memset(memory, 3, BYTES);
+	check_child(memory, 3);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	memset(memory, 4, BYTES);
+	check_child(memory, 4);
+	mr = enroll(pd, memory, BYTES);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	check_child(memory, 4);
+}
+
+/* What the machine could never pin is refused at once, and most of what it could is not touched yet: that takes no time. A signal
+ * that comes meanwhile does not wait. */
+static _Atomic uint64_t alarmed;
+
+static void note_alarm(int signal)
+{
+	(void)signal;
+	atomic_store(&alarmed, now_ms());
+}
+
+static void vast(void)
+{
+	const size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * PAGE & ~((size_t)PAGE - 1), beyond = 1ull << 40;
+	struct itimerval soon = { .it_value.tv_usec = 1000 };
+	struct ibv_pd *pd = open_pd();
+	uint8_t *memory = mmap(NULL, beyond, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t before, after;
+	struct ibv_mr *mr;
+
+	if (memory == MAP_FAILED)
+		SKIP("1 TiB of addresses is refused: %s", strerror(errno));
+	before = cpu_ms();
+	CHECK(!ibv_reg_mr(pd, memory, beyond, ACCESS));
+	CHECK_EQUAL(errno, ENOMEM);
+	memory[0] = memory[bytes / 3] = memory[bytes - 1] = 7;
+	mr = enroll(pd, memory, bytes);
+	CHECK(is_shared(memory + PAGE));
+	CHECK_EQUAL(memory[bytes / 3], 7);
+	CHECK_EQUAL(memory[bytes / 2], 0);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
+	CHECK_EQUAL(memory[bytes / 3], 7);
+	CHECK_EQUAL(memory[bytes / 2], 0);
+	printf("%llu ms of CPU\n", (unsigned long long)(cpu_ms() - before));
+	CHECK(cpu_ms() - before < 500);
+	munmap(memory, beyond);
+
+	/* Much to copy. */
+	memory = get_pages(VAST_TOUCHED);
+	memset(memory, 1, VAST_TOUCHED);
+	signal(SIGALRM, note_alarm);
+	before = now_ms();
+	CHECK(!setitimer(ITIMER_REAL, &soon, NULL));
+	mr = enroll(pd, memory, VAST_TOUCHED);
+	after = now_ms();
+	printf("%llu ms, the signal came after %llu\n", (unsigned long long)(after - before),
+	       (unsigned long long)(atomic_load(&alarmed) - before));
+	CHECK(atomic_load(&alarmed) && atomic_load(&alarmed) - before <= (after - before) / 2 + 1);
+	CHECK_EQUAL(ibv_dereg_mr(mr), 0);
 }
 
 /* Reads from a disk into memory that is being registered. */
@@ -1511,6 +1634,8 @@ int main(int argc, char **argv)
 		{ "core_dumps_hold_the_programs_memory", dumped },
 		{ "main_thread_has_ended", without_main_thread },
 		{ "fork_beside_writers", forking },
+		{ "memory_that_is_sealed", sealing },
+		{ "vast_regions", vast },
 		{ "direct_reads_while_registering", reading_directly },
 		{ "direct_reads_while_deregistering", reading_directly_at_the_end },
 		{ "buffer_of_io_uring", pinned_by_a_ring },

@@ -593,14 +593,14 @@ static void serve_observer(struct nic *nic, struct endpoint *endpoint, const str
 	pthread_mutex_lock(&nic->attach->lock);
 	list_del(&endpoint->of_attach);
 	pthread_mutex_unlock(&nic->attach->lock);
-	epoll_ctl(nic->epoll, EPOLL_CTL_DEL, fd, NULL);
+	helper_ignore(nic, fd);
 	free(endpoint);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &length) || cred.uid != geteuid())
 		answer.status = EPERM;
 	else
 		answer.status = (uint32_t)observed_prepare(nic, &ring);
 	if (message_send(fd, &answer, &ring, !answer.status) || answer.status)
-		close(fd);
+		descriptor_close(fd);
 	else
 		observed_begin(nic, fd, ask->length < UINT32_MAX ? (uint32_t)ask->length : UINT32_MAX);
 }

@@ -4,10 +4,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "nic/helper.h"
 #include "nic/qp.h"
 #include "observe/trace.h"
@@ -29,8 +28,8 @@ static void ready(struct nic *nic, struct helper_source *source)
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
 	trace_end();
-	epoll_ctl(nic->epoll, EPOLL_CTL_DEL, observed->connection, NULL);
-	close(observed->connection);
+	helper_ignore(nic, observed->connection);
+	descriptor_close(observed->connection);
 	observed->connection = -1;
 }
 
@@ -98,7 +97,7 @@ void observed_begin(struct nic *nic, int connection, uint32_t snap)
 
 	observed->connection = connection;
 	if (helper_watch(nic, connection, &observed->source)) {
-		close(connection);
+		descriptor_close(connection);
 		observed->connection = -1;
 		return;
 	}
@@ -130,7 +129,7 @@ void observed_stop(struct nic *nic)
 		return;
 	trace_end();
 	if (observed->connection >= 0)
-		close(observed->connection);
+		descriptor_close(observed->connection);
 	trace_unmake(observed->ring, observed->ring_fd);
 	free(observed);
 	nic->observed = NULL;

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "nic/nic.h"
 #include "nic/prefetch.h"
 #include "nic/segment.h"
@@ -195,7 +196,7 @@ int trace_make(struct trace_ring **made, int *fd, uint64_t instance)
 	return 0;
 
 refused:
-	close(*fd);
+	descriptor_close(*fd);
 	*fd = -1;
 	return error;
 }
@@ -203,8 +204,7 @@ refused:
 void trace_unmake(struct trace_ring *ring, int fd)
 {
 	munmap(ring, ring_bytes(SLOTS)); /* which does nothing in a forked child: it is not there */
-	if (fd >= 0)
-		close(fd);
+	descriptor_close(fd);
 }
 
 void trace_renew(struct trace_ring *ring)
@@ -590,7 +590,7 @@ bool trace_next(int socket, uint32_t snap, struct trace_reader *reader)
 
 int trace_give(const char *name, int ring, uint32_t *snap)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int fd = descriptor_keep(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
 	const struct timeval patience = { .tv_sec = PATIENCE / 1000 };
 	struct sockaddr_un address;
 	socklen_t length = pass_address(&address, name);
@@ -602,6 +602,6 @@ int trace_give(const char *name, int ring, uint32_t *snap)
 	if (length && !connect(fd, (struct sockaddr *)&address, length) && is_own_user(fd) && !pass_send(fd, ring) &&
 	    recv(fd, snap, sizeof(*snap), 0) == sizeof(*snap))
 		return fd;
-	close(fd);
+	descriptor_close(fd);
 	return -1;
 }

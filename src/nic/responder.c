@@ -8,6 +8,7 @@
 #include "nic/crash.h"
 #include "nic/mr.h"
 #include "nic/qp_internal.h"
+#include "nic/visit.h"
 
 struct seg_qp *responder_find(const struct target *target, uint32_t qpn, uint32_t *index)
 {
@@ -189,8 +190,8 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 	return RESPONSE_ACK;
 }
 
-enum cause_code responder_scatter(const struct target *target, const struct receive *receive,
-				  uint64_t length, struct piece *pieces, uint32_t *count,
+enum cause_code responder_scatter(const struct nic *nic, struct seg_visit *here, const struct target *target,
+				  const struct receive *receive, uint64_t length, struct piece *pieces, uint32_t *count,
 				  struct cause *c)
 {
 	const struct nic_rwqe *wqe = receive->wqe;
@@ -206,6 +207,8 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 		room += sge->length;
 		if (!part)
 			continue;
+		if (here)
+			visit_touch(nic, here, target->seg, sge->lkey);
 		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE,
 			     receive->pd, 0, &pieces[*count], c))
 			return CAUSE_RECEIVE_BAD_SGE;

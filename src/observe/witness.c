@@ -92,7 +92,7 @@ int witness_next(int socket)
 			else if (header->cmsg_type == SCM_CREDENTIALS)
 				memcpy(&sender, CMSG_DATA(header), sizeof(sender));
 		}
-		if (segment >= 0 && sender.uid == geteuid())
+		if (segment >= 0 && sender.uid == getuid())
 			return segment;
 		if (segment >= 0)
 			close(segment);

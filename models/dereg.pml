@@ -146,6 +146,7 @@ proctype Visitor(byte id)
 		:: key ->
 			address = mr_address;
 			assert(address == key); /* else it is the address of another life */
+			may_end();
 			if
 			:: by_kernel = 0
 			:: by_kernel = 1 ->

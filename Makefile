@@ -28,6 +28,10 @@ check: check-build
 	@echo "== tests"
 	@scripts/check $(BUILD)
 
+# Each promise of docs/strictness.md with what became of its tests.
+check-strict: check-build
+	@scripts/check-strict $(BUILD)
+
 # What takes more memory or time than a check should.
 check-long: check-build
 	@echo "== long tests"
@@ -102,4 +106,4 @@ bench bench-net:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-page check-build clean bench bench-net
+.PHONY: all configure install demo check check-strict check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-page check-build clean bench bench-net

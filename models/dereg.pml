@@ -8,7 +8,8 @@
  * is needed, and that it is enough. (arm64 reorders more: there seq_cst orders the same pairs, and release is what
  * keeps the last access before the end of the visit: BUG_RELEASE.)
  *
- * Visitor 0 may be stopped, for a time or for ever, or killed at any step. The owner waits for all who are attached.
+ * Visitor 0 may be stopped, for a time or for ever, or killed at any step. The owner waits for those who are attached and name the
+ * region; one that is stopped is evicted, unless the kernel may be copying for it.
  * The entry of the region is used again after deregistration, under another key, for other memory.
  */
 #define VISITORS 2
@@ -18,8 +19,14 @@
 byte mr_key;	 /* 0: invalid */
 byte mr_address;
 byte visit[VISITORS];
+bit touches[VISITORS]; /* the visit names the region */
+byte evicted[VISITORS], copying[VISITORS];
 
-/* Store buffers: the owner's of one store to mr_key; the visitors' of one store to their visit word. */
+/* Store buffers: the owner's of one store to mr_key; the visitors' of one store to what is theirs. */
+#define WORD	0
+#define TOUCHES 1
+#define COPYING 2
+byte into[VISITORS];
 bit owner_buffered;
 byte owner_store;
 bit buffered[VISITORS];
@@ -43,7 +50,15 @@ bit answered;
 proctype Drain(byte id)
 {
 	do
-	:: atomic { buffered[id] -> visit[id] = stored[id]; buffered[id] = 0; stored[id] = 0 }
+	:: atomic {
+		buffered[id] ->
+		if
+		:: into[id] == WORD -> visit[id] = stored[id]
+		:: into[id] == TOUCHES -> touches[id] = stored[id]
+		:: into[id] == COPYING -> copying[id] = stored[id]
+		fi;
+		buffered[id] = 0; stored[id] = 0; into[id] = WORD
+	   }
 	od
 }
 
@@ -80,47 +95,93 @@ inline may_end()
 	fi
 }
 
+inline put(what, value)
+{
+	atomic { !buffered[id] -> buffered[id] = 1; into[id] = what; stored[id] = value }
+}
+
 inline leave()
 {
-	atomic { !buffered[id] -> buffered[id] = 1; stored[id] = 0 };
+	put(WORD, 0);
 	may_end()
+}
+
+/* An access: before the region is given back, or to pages that nobody has mapped any more. */
+inline access()
+{
+	atomic {
+		assert(registered[address] || (!by_kernel && evicted[id] == count));
+		lost = lost || !registered[address]
+	}
 }
 
 proctype Visitor(byte id)
 {
 	byte count = 0, key, address;
+	bit by_kernel, lost;
 
 	attached[id];
 	do
 	:: count < VISITS ->
 		count++;
-		/* Enter: claim, and a full barrier before the first look at the target. */
-		atomic { !buffered[id] -> buffered[id] = 1; stored[id] = count };
+		/* Enter: names nothing, claim, and a full barrier before the first look at the target. */
+		put(TOUCHES, 0);
+		put(WORD, count);
 		may_end();
 #ifndef BUG_ENTER
 		!buffered[id];
 #endif
+#ifdef BUG_TOUCH /* names the region after the look */
 		key = mr_key;
+		put(TOUCHES, 1);
+		!buffered[id];
+#else
+		put(TOUCHES, 1);
+#ifndef BUG_ENTER
+		!buffered[id];
+#endif
+		key = mr_key;
+#endif
 		if
 		:: key ->
 			address = mr_address;
 			assert(address == key); /* else it is the address of another life */
-			assert(registered[address]); /* the first access */
+			may_end();
+			if
+			:: by_kernel = 0
+			:: by_kernel = 1 ->
+				put(COPYING, count);
+				!buffered[id];
+#ifndef BUG_EVICT
+				if
+				:: evicted[id] == count -> leave(); goto done
+				:: else
+				fi
+#endif
+			fi;
+			access(); /* the first */
 			may_end();
 #ifdef BUG_RELEASE
 			leave();
-			assert(registered[address])
+			access()
 #else
-			assert(registered[address]); /* the last one */
+			access(); /* the last one */
+			/* What completes has reached the region. */
+#ifdef BUG_COMPLETE
+			assert(!lost);
+#else
+			assert(!lost || evicted[id] == count);
+#endif
 			leave()
 #endif
 		:: else -> leave()
 		fi;
-		key = 0; address = 0
+done:		skip;
+		d_step { key = 0; address = 0; by_kernel = 0; lost = 0 }
 	:: else -> break
 	od;
 ended:	skip;
-	d_step { key = 0; address = 0 }
+	d_step { key = 0; address = 0; by_kernel = 0; lost = 0 }
 }
 
 inline store_key(value)
@@ -132,7 +193,11 @@ inline wait_for(i)
 {
 	seen = 0;
 	if
-	:: listed[i] -> seen = visit[i]
+	:: listed[i] -> seen = visit[i]; /* before its names: they may be the next visit's, and then this one is over */
+		if
+		:: touches[i]
+		:: else -> seen = 0
+		fi
 	:: else
 	fi;
 	if
@@ -143,8 +208,13 @@ inline wait_for(i)
 		/* Its life lock is free: its last access is over. */
 		:: life[i] == DEAD
 #endif
-		/* The time is up. */
-		:: life[i] == STOPPED -> over = 0
+		/* The time is up: evicted, unless the kernel may be copying for it. */
+		:: life[i] == STOPPED ->
+			evicted[i] = seen;
+			if
+			:: copying[i] == seen && visit[i] == seen -> over = 0
+			:: else
+			fi
 		fi
 	:: else
 	fi

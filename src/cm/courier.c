@@ -356,7 +356,7 @@ void courier_run(struct cm *cm)
 	}
 }
 
-/* Of a process of this user. */
+/* Of a process of this user: the kernel writes the real one. */
 static bool is_of_our_user(struct cm *cm, struct msghdr *message)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
@@ -365,7 +365,7 @@ static bool is_of_our_user(struct cm *cm, struct msghdr *message)
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
 			continue;
 		memcpy(&who, CMSG_DATA(c), sizeof(who));
-		if (who.uid == geteuid())
+		if (who.uid == getuid())
 			return true;
 		cm_record(cm, NULL, CAUSE_CM_OTHER_USER, EPERM, who.uid);
 		return false;

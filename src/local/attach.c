@@ -17,6 +17,7 @@
 #include "local/assist.h"
 #include "local/memory.h"
 #include "local/repair.h"
+#include "local/user.h"
 #include "nic/abstract_name.h"
 #include "nic/crash.h"
 #include "nic/descriptor.h"
@@ -310,8 +311,7 @@ static struct peer *know(struct nic *nic, const struct message *message, int *fd
 		}
 	}
 
-	/* They were sent: the kernel found no numbers for them. */
-	if (fds[0] < 0 || fds[1] < 0) {
+	if (fds[1] < 0) {
 		*why = CAUSE_NO_DESCRIPTORS;
 		message_close_fds(fds);
 		return NULL;
@@ -375,6 +375,14 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 		/* EAGAIN: its backlog is full, it will be tried again. */
 		*why = errno == EAGAIN ? CAUSE_NONE : CAUSE_PEER_ABSENT;
 		descriptor_close(fd);
+		return;
+	}
+	/* Before it gets what is ours. */
+	struct ucred cred;
+
+	*why = user_check(fd, false, nic->seg_fd, -1, &cred);
+	if (*why) {
+		close(fd);
 		return;
 	}
 
@@ -515,15 +523,13 @@ static struct peer *meet(struct nic *nic, const struct endpoint *endpoint,
 			 const struct message *message, int *fds, enum cause_code *why)
 {
 	struct ucred cred = { 0 };
-	socklen_t length = sizeof(cred);
 
-	*why = CAUSE_NONE;
-	if (getsockopt(endpoint->fd, SOL_SOCKET, SO_PEERCRED, &cred, &length))
-		*why = CAUSE_ATTACH_FAILED;
-	else if (message->version != NIC_LAYOUT_VERSION)
+	if (message->version != NIC_LAYOUT_VERSION)
 		*why = CAUSE_PEER_OTHER_VERSION;
-	else if (cred.uid != geteuid())
-		*why = CAUSE_PEER_OTHER_USER;
+	else if (fds[0] < 0) /* it was sent: the kernel found no number for it */
+		*why = CAUSE_NO_DESCRIPTORS;
+	else
+		*why = user_check(endpoint->fd, endpoint->kind == ACCEPTED, nic->seg_fd, fds[0], &cred);
 	if (!*why)
 		return know(nic, message, fds, cred.pid, why);
 	message_close_fds(fds);

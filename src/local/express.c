@@ -59,6 +59,7 @@ static void *receive_view(struct walk *w)
 	struct peer *peer = w->ts->peer;
 	struct piece piece;
 
+	visit_touch(w->qp->nic, w->here, peer->visitor.seg, sge->lkey);
 	if (receive->wqe->num_sge != 1 || sge->length < w->length ||
 	    !mr_find(peer->visitor.seg, false, sge->lkey, sge->addr, w->length,
 		     IBV_ACCESS_LOCAL_WRITE, receive->pd, &piece))
@@ -81,7 +82,6 @@ static void move(struct walk *w, void *local, void *remote)
 	} else {
 		copy_ordered(remote, local, w->length);
 	}
-	counter_add_alone(&w->qp->shared->sent.mapped, 1);
 	crash_point(COPY_END);
 }
 
@@ -127,6 +127,9 @@ static bool deliver(struct walk *w)
 		}
 	}
 	move(w, local, remote);
+	if (visit_is_evicted(w->here))
+		return false;
+	counter_add_alone(&qp->shared->sent.mapped, 1);
 	if (trace_on()) {
 		w->seen = local;
 		walk_trace(w);
@@ -157,11 +160,11 @@ bool express(struct walk *w, uint64_t *budget)
 	w->request.dest_qpn = qp->attr.dest_qp_num;
 	w->request.mtu = ts->known->path_mtu;
 
-	struct seg_visit *here = visit_enter(qp->nic, ts->peer->visitor.seg);
-	bool delivered = here && deliver(w);
+	w->here = visit_enter_with(qp->nic, ts->peer->visitor.seg, responder_rights(w->wqe->opcode) ? visit_key(w->wqe->rkey) : 0);
+	bool delivered = w->here && deliver(w);
 
-	if (here)
-		visit_leave(here);
+	if (w->here)
+		visit_leave(w->here);
 	if (delivered)
 		*budget -= w->length;
 	return delivered;

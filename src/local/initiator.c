@@ -203,6 +203,7 @@ static enum cause_code check_remote_range(struct walk *w)
 		w->cause.addr = wqe->remote_addr;
 		return CAUSE_ATOMIC_ALIGNMENT;
 	}
+	visit_touch(w->qp->nic, w->here, w->ts->peer->visitor.seg, wqe->rkey);
 	return mr_check(w->ts->peer->visitor.seg, true, wqe->rkey, wqe->remote_addr, wqe->length,
 			responder_rights(wqe->opcode), w->target_qp->pd, w->request.dest_qpn, &w->remote[0], &w->cause);
 }
@@ -256,7 +257,7 @@ static int aim(struct walk *w)
 		ts->paced_since = ts->busy_since = 0;
 	}
 	if (is_send(opcode)) {
-		enum cause_code code = responder_scatter(&ts->peer->target, &ts->receive, w->length,
+		enum cause_code code = responder_scatter(w->qp->nic, w->here, &ts->peer->target, &ts->receive, w->length,
 							 w->remote, &w->remote_count, &w->cause);
 
 		if (code)
@@ -333,12 +334,11 @@ static enum transport_outcome walk(struct walk *w, uint64_t *budget)
 	if (w->qp->type == IBV_QPT_UD)
 		grh_write(ts->grh, &w->wqe->ah, w->wqe->length);
 
-	struct seg_visit *here = visit_enter(nic, ts->peer->visitor.seg);
-
-	if (!here)
+	w->here = visit_enter(nic, ts->peer->visitor.seg);
+	if (!w->here)
 		return walk_wait(w, nic_now() + BUSY_POLL);
 	outcome = visit(w, budget);
-	visit_leave(here);
+	visit_leave(w->here);
 	return outcome;
 }
 

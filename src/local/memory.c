@@ -234,7 +234,7 @@ static enum copy_result copy_by_kernel(struct nic *nic, struct peer *peer,
 			COPY_REMOTE_FAULT, COPY_LOCAL_FAULT);
 }
 
-enum copy_result memory_copy(struct nic *nic, struct peer *peer, enum copy_direction direction,
+enum copy_result memory_copy(struct nic *nic, struct peer *peer, struct seg_visit *here, enum copy_direction direction,
 			     const struct piece *local, uint32_t local_count,
 			     const struct piece *remote, uint32_t remote_count, uint64_t length,
 			     bool ordered)
@@ -247,9 +247,14 @@ enum copy_result memory_copy(struct nic *nic, struct peer *peer, enum copy_direc
 	if (is_mapped(local, local_count) && is_mapped(remote, remote_count) &&
 	    (direction == COPY_TO_PEER ? copy_mapped(peer, remote, self, local, length) :
 					 copy_mapped(self, local, peer, remote, length))) {
+		if (here && visit_is_evicted(here))
+			return COPY_EVICTED;
 		counter_add(&nic->seg->counters.mapped_copies, 1);
 		return COPY_DONE;
 	}
+
+	if (here && !visit_copies(nic, here, peer->visitor.seg))
+		return COPY_EVICTED;
 
 	uint64_t end = ordered && remote_count == 1 ? remote[0].addr + length : 0;
 	uint64_t tail = end % WORD ? end % WORD : WORD;

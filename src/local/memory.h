@@ -29,6 +29,7 @@ enum copy_result {
 	COPY_REMOTE_FAULT,
 	COPY_REFUSED, /* this way is not open: ask the helper */
 	COPY_GONE,    /* the process ended */
+	COPY_EVICTED, /* its owner has given up this visit: look again, in another one */
 };
 
 enum copy_direction { COPY_TO_PEER, COPY_FROM_PEER };
@@ -75,9 +76,9 @@ void memory_vector(struct nic *nic, const struct piece *pieces, uint32_t count, 
 /*
  * Copies length bytes, which local and remote both have. ordered: the last word is written after
  * all others, and as one aligned store as far as the kernel's copy does that (a program may be
- * spinning on it); for COPY_TO_PEER with one remote piece. Within a visit.
+ * spinning on it); for COPY_TO_PEER with one remote piece. Within a visit: of another process, in `here`.
  */
-enum copy_result memory_copy(struct nic *nic, struct peer *peer, enum copy_direction direction,
+enum copy_result memory_copy(struct nic *nic, struct peer *peer, struct seg_visit *here, enum copy_direction direction,
 			     const struct piece *local, uint32_t local_count,
 			     const struct piece *remote, uint32_t remote_count, uint64_t length,
 			     bool ordered);

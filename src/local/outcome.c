@@ -3,6 +3,7 @@
 #include "local/walk.h"
 #include "nic/crash.h"
 #include "nic/mw.h"
+#include "nic/visit.h"
 
 static uint32_t record(struct walk *w, enum cause_code code, enum ibv_wc_status status)
 {
@@ -135,8 +136,10 @@ static bool invalidate(struct walk *w, struct nic_cqe *cqe)
 {
 	struct peer *peer = w->ts->peer;
 	struct cause c = { .peer_pid = peer->pid };
-	enum cause_code code =
-		mw_invalidate(peer->visitor.seg, w->wqe->rkey, w->request.dest_qpn, w->target_qp->pd, &c);
+	enum cause_code code;
+
+	visit_touch(w->qp->nic, w->here, peer->visitor.seg, w->wqe->rkey);
+	code = mw_invalidate(peer->visitor.seg, w->wqe->rkey, w->request.dest_qpn, w->target_qp->pd, &c);
 
 	if (!code) {
 		cqe->wc_flags |= IBV_WC_WITH_INV;

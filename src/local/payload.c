@@ -115,13 +115,15 @@ static enum transport_outcome move(struct walk *w, uint64_t *budget)
 
 		uint32_t n = memory_slice(w->local, w->local_count, ts->done, part, local);
 		uint32_t m = memory_slice(w->remote, w->remote_count, ts->done, part, remote);
-		enum copy_result result = memory_copy(w->qp->nic, ts->peer,
+		enum copy_result result = memory_copy(w->qp->nic, ts->peer, w->here,
 						      from_peer ? COPY_FROM_PEER : COPY_TO_PEER,
 						      local, n, remote, m, part,
 						      !from_peer && !is_send(w->wqe->opcode));
 
 		if (result == COPY_REFUSED)
 			return ask(w);
+		if (result == COPY_EVICTED)
+			return TRANSPORT_MORE;
 		if (result != COPY_DONE)
 			return walk_copy_failed(w, result);
 		crash_point(COPY_END);
@@ -137,7 +139,7 @@ static bool keep_old(struct walk *w, const struct piece *local, uint32_t count, 
 	struct nic *nic = w->qp->nic;
 	struct piece value = piece_ours(old, sizeof(*old));
 
-	return memory_copy(nic, attach_self(nic), COPY_TO_PEER, &value, 1, local, count,
+	return memory_copy(nic, attach_self(nic), NULL, COPY_TO_PEER, &value, 1, local, count,
 			   sizeof(*old), false) == COPY_DONE;
 }
 
@@ -152,6 +154,8 @@ static enum transport_outcome move_atomic(struct walk *w)
 		if (!memory_atomic(w->ts->peer, &w->remote[0], compare, wqe->compare_add, wqe->swap,
 				   &old))
 			return ask(w);
+		if (visit_is_evicted(w->here))
+			return TRANSPORT_MORE;
 	} else if (!assist_atomic(nic, &w->remote[0],
 				  compare ? ASSIST_COMPARE_SWAP : ASSIST_FETCH_ADD,
 				  wqe->compare_add, wqe->swap, &old)) {

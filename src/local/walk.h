@@ -41,6 +41,7 @@ struct walk {
 	struct transport_state *ts;
 	struct transport_result *result;
 	struct request request;
+	struct seg_visit *here; /* of the target; NULL outside */
 	struct seg_qp *target_qp;
 	uint32_t target_index;
 	uint64_t target_state; /* by which it admitted us */

@@ -3,6 +3,7 @@
 
 /* Initiator: a visit */
 CRASH_POINT(VISIT_ENTERED)
+CRASH_POINT(VISIT_TOUCHES) /* it says so, and has not looked yet */
 CRASH_POINT(VISIT_LEAVING)
 /* Initiator: taking a receive, placing data, completing it */
 CRASH_POINT(RQ_TAKEN) /* the FIFO's word says so, its head does not yet */

@@ -27,7 +27,7 @@
 #include "observe/counters.h"
 #include "observe/story.h"
 
-#define NIC_LAYOUT_VERSION 16
+#define NIC_LAYOUT_VERSION 17
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -48,6 +48,7 @@
 #define NIC_MAX_RD_ATOMIC  128
 #define NIC_MAX_MSG	   (1ULL << 31)
 #define NIC_VISITS	   128
+#define NIC_TOUCHES	   (NIC_MAX_SGE + 1) /* a receive's regions, and a window that is invalidated */
 #define NIC_FILES	   64
 #define NIC_CAUSES	   4096
 #define NIC_DEVICES_BYTES  128
@@ -289,6 +290,7 @@ enum nic_unmapped {
 	NIC_UNMAPPED_LIMIT,   /* too many mappings (vm.max_map_count), or NIC_FILES */
 	NIC_UNMAPPED_MEMORY,  /* no memory */
 	NIC_UNMAPPED_FORK,    /* it was, until a fork */
+	NIC_UNMAPPED_STOPPED, /* a process that is stopped may still store to these pages of the file */
 	NIC_UNMAPPED_REASONS,
 };
 
@@ -317,7 +319,7 @@ struct seg_mr {
 	_Atomic uint64_t mapped_start, mapped_end;
 	union {
 		uint32_t file;	 /* 0: the pages file; else seg_file.file of the one that has it all */
-		uint32_t region; /* window: index + 1 of the region that it lies in; 0: nobody looks at these fields */
+		_Atomic uint32_t region; /* window: index + 1 of the region that it lies in; 0: nobody looks at these fields */
 	};
 	_Atomic uint32_t refused; /* by anyone: accesses with its key that were not right */
 };
@@ -350,9 +352,19 @@ struct seg_file {
  * | count << 10; slot 0 is no process's: then there is no visit. Stored by the thread that keeps the
  * word (nic.visit_owners), or claimed by CAS from 0 by any; ended by a store (release). Read by the
  * target's owner, who waits for it to change before it reuses what it took back.
+ *
+ * The rest says what the visit is about, and is the visitor's too, but for `evicted`.
  */
 struct seg_visit {
 	nic_aligned _Atomic uint64_t word;
+	/* Owner of the target: the word of a visit that it has given up waiting for; what that touches counts for nothing. */
+	_Atomic uint64_t evicted;
+	/* The same word, from before the kernel is asked to copy to or from the target's memory. */
+	_Atomic uint64_t copying;
+	/* Keys of the target that this visit looks at, the lowest bit set; the count before the word that begins the visit, and
+	 * each before the look. More than there is room for: any. */
+	_Atomic uint32_t touches;
+	_Atomic uint32_t keys[NIC_TOUCHES];
 };
 
 /* Bits that tell the owner's helper which objects want it. The leaf is set first, then the summary,

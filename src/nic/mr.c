@@ -160,11 +160,33 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 	return 0;
 }
 
-/* Makes the region unreachable and waits until nobody uses it. On failure it is as before. */
-static int revoke(struct nic_mr *mr)
+/* It has been revoked in vain, and is valid again. */
+static int refuse_busy(struct nic_mr *mr, uint32_t pid)
+{
+	atomic_fetch_or(&mr->shared->state, NIC_MR_VALID);
+	cause_record(nic_causes(mr->nic), &(struct cause){ .code = CAUSE_DEREG_STOPPED_PEER,
+							   .error = EBUSY,
+							   .addr = mr->addr,
+							   .length = mr->length,
+							   .key = mr->rkey,
+							   .peer_pid = (int32_t)pid,
+							   .limit = NIC_GRACE });
+	return EBUSY;
+}
+
+static void forget_windows(struct nic_mr *mr)
+{
+	pthread_mutex_lock(&mr->nic->mw_lock);
+	mw_forget_region(mr->nic, mr->index);
+	pthread_mutex_unlock(&mr->nic->mw_lock);
+}
+
+/* Makes the region unreachable and waits until nobody uses it: *left, or with one, *pid, that does not move. On failure it is as
+ * before. */
+static int revoke(struct nic_mr *mr, bool *left, uint32_t *pid)
 {
 	struct seg_mr *shared = mr->shared;
-	uint32_t pid = 0, bound;
+	uint32_t bound;
 
 	/* Nothing is bound to it from here on: binding looks at its state under the same lock. */
 	pthread_mutex_lock(&mr->nic->mw_lock);
@@ -182,22 +204,12 @@ static int revoke(struct nic_mr *mr)
 		return EBUSY;
 	}
 	crash_point(MR_INVALID);
-	if (visits_over(mr->nic, NIC_GRACE, &pid)) {
+	*left = visits_over_region(mr->nic, mr->index, NIC_GRACE, pid);
+	if (*left) {
 		crash_point(MR_REVOKED);
-		pthread_mutex_lock(&mr->nic->mw_lock);
-		mw_forget_region(mr->nic, mr->index);
-		pthread_mutex_unlock(&mr->nic->mw_lock);
-		return 0;
+		forget_windows(mr);
 	}
-	atomic_fetch_or(&shared->state, NIC_MR_VALID);
-	cause_record(nic_causes(mr->nic), &(struct cause){ .code = CAUSE_DEREG_STOPPED_PEER,
-							   .error = EBUSY,
-							   .addr = mr->addr,
-							   .length = mr->length,
-							   .key = mr->rkey,
-							   .peer_pid = (int32_t)pid,
-							   .limit = NIC_GRACE });
-	return EBUSY;
+	return 0;
 }
 
 int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length,
@@ -220,11 +232,15 @@ int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, 
 
 	int error = check_range(mr->nic, &changed);
 	struct share_run run;
+	uint32_t pid = 0;
+	bool left;
 
 	if (!error)
-		error = revoke(mr);
+		error = revoke(mr, &left, &pid);
 	if (error)
 		return error;
+	if (!left)
+		return refuse_busy(mr, pid);
 	/* The new range first: what both have stays as it is. */
 	share_lock(mr->nic);
 	error = share_add(mr->nic, changed.addr, changed.length, &run);
@@ -251,13 +267,22 @@ int nic_mr_deregister(struct nic_mr *mr)
 	if (watch_now())
 		buffers_deregister(mr);
 
-	int error = revoke(mr);
+	uint32_t pid = 0;
+	bool left;
+	int error = revoke(mr, &left, &pid);
 
 	if (error)
 		return error;
 	share_lock(mr->nic);
-	share_remove(mr->nic, mr->addr, mr->length, mr->shared->file);
+	if (left)
+		share_remove(mr->nic, mr->addr, mr->length, mr->shared->file);
+	else if (share_abandon(mr->nic, mr->index, mr->addr, mr->length, mr->shared->file, &pid))
+		forget_windows(mr);
+	else
+		error = refuse_busy(mr, pid);
 	share_unlock(mr->nic);
+	if (error)
+		return error;
 	watch_region_deregistered(mr->lkey);
 	table_free(&mr->nic->mrs, mr->index);
 	return 0;

@@ -50,8 +50,9 @@ int nic_mr_register(struct nic *nic, uint32_t pd, uint64_t addr, uint64_t length
 int nic_mr_reregister(struct nic_mr *mr, int flags, uint32_t pd, uint64_t addr, uint64_t length,
 		      uint32_t access);
 
-/* When this returns 0, no initiator touches the region any more. EBUSY when a window is bound to the region (specification
- * 10.6.7.2.6), or a stopped process is in the middle of an access and stays so for a second: the region remains registered. */
+/* When this returns 0, nothing that an initiator does reaches the region any more. EBUSY when a window is bound to the region
+ * (specification 10.6.7.2.6), or a stopped process is in the middle of an access, stays so for a second, and cannot be kept from
+ * finishing it (share_abandon): the region remains registered. */
 int nic_mr_deregister(struct nic_mr *mr);
 
 /* seg_mr.state and keys: see nic/layout.h. */

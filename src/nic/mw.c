@@ -96,7 +96,7 @@ static bool unbind(struct seg_mr *shared)
 /* Waits until nobody uses the binding that was taken away. False when a visitor, *pid, stands still. */
 static bool is_left(struct nic_mw *mw, uint32_t *pid)
 {
-	if (mw->shared->region && !visits_over(mw->nic, NIC_GRACE, pid))
+	if (mw->shared->region && !visits_over_region(mw->nic, mw->index, NIC_GRACE, pid))
 		return false;
 	leave_region(mw->nic, mw->shared);
 	return true;

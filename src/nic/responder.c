@@ -8,6 +8,7 @@
 #include "nic/crash.h"
 #include "nic/mr.h"
 #include "nic/qp_internal.h"
+#include "nic/visit.h"
 #include "observe/trace.h"
 #include "observe/watch.h"
 
@@ -201,8 +202,8 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 	return RESPONSE_ACK;
 }
 
-enum cause_code responder_scatter(const struct target *target, const struct receive *receive,
-				  uint64_t length, struct piece *pieces, uint32_t *count,
+enum cause_code responder_scatter(const struct nic *nic, struct seg_visit *here, const struct target *target,
+				  const struct receive *receive, uint64_t length, struct piece *pieces, uint32_t *count,
 				  struct cause *c)
 {
 	const struct nic_rwqe *wqe = receive->wqe;
@@ -218,6 +219,8 @@ enum cause_code responder_scatter(const struct target *target, const struct rece
 		room += sge->length;
 		if (!part)
 			continue;
+		if (here)
+			visit_touch(nic, here, target->seg, sge->lkey);
 		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE,
 			     receive->pd, 0, &pieces[*count], c)) {
 			blame_receive(target, wqe, c);

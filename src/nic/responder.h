@@ -68,9 +68,9 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 
 /* The memory that `length` bytes go to: pieces, at most NIC_MAX_SGE, in the target's address
  * space, from the receive's first byte. Checks every SGE. CAUSE_NONE, CAUSE_RECEIVE_TOO_SHORT or
- * CAUSE_RECEIVE_BAD_SGE. */
-enum cause_code responder_scatter(const struct target *target, const struct receive *receive,
-				  uint64_t length, struct piece *pieces, uint32_t *count,
+ * CAUSE_RECEIVE_BAD_SGE. here: the visit, by `nic`, of another process; NULL: the target is ourselves. */
+enum cause_code responder_scatter(const struct nic *nic, struct seg_visit *here, const struct target *target,
+				  const struct receive *receive, uint64_t length, struct piece *pieces, uint32_t *count,
 				  struct cause *c);
 
 /* Completes a receive: stamps and writes the CQE, publishes it, tells the owner. */

@@ -39,6 +39,12 @@ struct sealed {
 	int prot;
 };
 
+/* Pages of the file that a visitor of an earlier region may still store to. */
+struct haunt {
+	uint64_t start, end;
+	struct visit_seen visit;
+};
+
 /* Mapped, not allocated: a program that registers its whole heap must not have it switched under our feet. */
 struct share {
 	pthread_mutex_t lock;
@@ -52,6 +58,8 @@ struct share {
 	/* Whether ranges that nobody covers are mapped still, and from where on to look at them next. */
 	bool lingers;
 	uint64_t lingers_at;
+	struct haunt haunts[VISITS_SEEN];
+	uint32_t haunted;
 	/* While a child copies what could not become private: it closes the other end. */
 	int child[2];
 	/* What of that is sealed, and so is made anew in the child. */
@@ -215,6 +223,33 @@ static bool suits(const struct vma *vma, uint64_t start)
 	       !has_policy(start) && !is_sealed(start, vma->end, vma->prot);
 }
 
+/* Those that are over: nobody stores to the pages any more, and what was stored is nobody's. */
+static void end_haunts(struct nic *nic)
+{
+	struct share *share = nic->share;
+
+	for (uint32_t i = 0; i < share->haunted;) {
+		struct haunt *haunt = &share->haunts[i];
+
+		if (!visit_is_over(nic, &haunt->visit)) {
+			i++;
+			continue;
+		}
+		fallocate(share->switcher.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)haunt->start,
+			  (off_t)(haunt->end - haunt->start));
+		*haunt = share->haunts[--share->haunted];
+	}
+}
+
+static bool is_haunted(const struct share *share, uint64_t start, uint64_t end)
+{
+	for (uint32_t i = 0; i < share->haunted; i++) {
+		if (share->haunts[i].start < end && share->haunts[i].end > start)
+			return true;
+	}
+	return false;
+}
+
 static enum nic_unmapped share_part(struct share *share, const struct look *look,
 				    const struct vma *vma, uint64_t start, uint64_t end)
 {
@@ -223,6 +258,8 @@ static enum nic_unmapped share_part(struct share *share, const struct look *look
 
 	if (!segment_file_fits(SHARE_ADDRESSES))
 		return NIC_UNMAPPED_OFF;
+	if (is_haunted(share, start, end))
+		return NIC_UNMAPPED_STOPPED;
 	if (!has_mappings_left(share, look->maps))
 		return NIC_UNMAPPED_LIMIT;
 	if (!ranges_reserve(&share->ranges))
@@ -506,6 +543,7 @@ int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run 
 		return 0;
 	start = addr & ~(share->page - 1);
 	end = (addr + length + share->page - 1) & ~(share->page - 1);
+	end_haunts(nic);
 	looking = look_begin(nic, &look);
 	if (looking && share->lingers)
 		forget_unmapped(nic, &look, start, end);
@@ -556,6 +594,67 @@ void share_remove(struct nic *nic, uint64_t addr, uint64_t length, uint32_t file
 		look_at_lingering(nic, &look);
 		look_end(&look);
 	}
+}
+
+/* Whether all of [start, end) that is mapped can become private at once. */
+static bool is_left_alone(const struct share *share, const struct look *look, uint64_t start, uint64_t end)
+{
+	struct page_range range;
+
+	for (uint64_t at = start; ranges_next(&share->ranges, at, end, &range); at = range.end) {
+		if (range.mapped && (range.count > 1 || is_in_use(look, range.start, range.end)))
+			return false;
+	}
+	return true;
+}
+
+/* Pages of a private mapping of the file that were never touched: they would show what is stored to the file. */
+static void touch_detached(const struct share *share, const struct look *look, uint64_t start, uint64_t end)
+{
+	struct vma vma;
+
+	for (uint64_t at = start; at < end && vma_find(look->maps, at, &vma) && vma.start < end; at = vma.end) {
+		uint64_t from = at > vma.start ? at : vma.start, to = end < vma.end ? end : vma.end;
+
+		if (!vma.shared && vma.inode == share->file.st_ino && makedev(vma.major, vma.minor) == share->file.st_dev)
+			madvise((void *)(uintptr_t)from, to - from, MADV_POPULATE_WRITE);
+	}
+}
+
+bool share_abandon(struct nic *nic, uint32_t region, uint64_t addr, uint64_t length, uint32_t file, uint32_t *pid)
+{
+	struct share *share = nic->share;
+	struct visit_seen evicted[VISITS_SEEN];
+	struct page_range range;
+	uint64_t start, end;
+	uint32_t count;
+	struct look look;
+	bool done;
+
+	/* A file of the program's own is its memory wherever it is mapped. */
+	if (file)
+		return false;
+	if (!share || addr + length > SHARE_ADDRESSES)
+		return visits_evict(nic, region, evicted, VISITS_SEEN, &count, pid);
+	start = addr & ~(share->page - 1);
+	end = (addr + length + share->page - 1) & ~(share->page - 1);
+	end_haunts(nic);
+	if (!look_begin(nic, &look))
+		return false;
+	done = is_left_alone(share, &look, start, end) &&
+	       visits_evict(nic, region, evicted, VISITS_SEEN - share->haunted, &count, pid);
+	for (uint32_t i = 0; done && i < count; i++)
+		share->haunts[share->haunted++] = (struct haunt){ start, end, evicted[i] };
+	for (uint64_t at = start; done && ranges_next(&share->ranges, at, end, &range); at = range.end) {
+		if (range.mapped)
+			end_sharing(nic, &look, range.start, range.end);
+	}
+	if (done) {
+		touch_detached(share, &look, start, end);
+		ranges_remove(&share->ranges, start, end);
+	}
+	look_end(&look);
+	return done;
 }
 
 bool share_find(const struct nic *nic, struct piece *word)

@@ -46,6 +46,14 @@ int share_add(struct nic *nic, uint64_t addr, uint64_t length, struct share_run 
 /* It ends, and nobody uses it any more. Locked. */
 void share_remove(struct nic *nic, uint64_t addr, uint64_t length, uint32_t file);
 
+/*
+ * The same for region number `region`, which is not valid any more, where visitors that do not move may be using it: they are
+ * evicted, and its pages become private; what they still store goes to pages of the file that nobody has mapped, and that are not
+ * used again before their visits are over. False, with the region as it was and one of them in *pid, where that cannot be: the kernel
+ * may be copying for them, or the pages are not this region's alone. Locked.
+ */
+bool share_abandon(struct nic *nic, uint32_t region, uint64_t addr, uint64_t length, uint32_t file, uint32_t *pid);
+
 /* Whether private memory, no longer than a word, is in the pages file or another one now, by some region whose run it need
  * not be in; then the piece says so. Within a visit of ourselves that found a valid region over it: then it stays what it is. */
 bool share_find(const struct nic *nic, struct piece *word);

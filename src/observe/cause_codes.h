@@ -52,7 +52,7 @@ CAUSE(PEER_QP_UNKNOWN, 44, "the process at the other end has no such queue pair"
 CAUSE(PEER_NOT_CONNECTED, 45, "the queue pair at the other end is not connected to this one")
 CAUSE(PEER_GID, 46, "the two ends disagree about their GIDs")
 CAUSE(PEER_OTHER_USER, 47,
-      "the process at the other end belongs to another user: no shared memory with it")
+      "the process at the other end is another user's, now or when it opened the device: no shared memory with it")
 CAUSE(PEER_OTHER_VERSION, 48, "the process at the other end runs another version of uroce")
 /* 49 was: no wire transport */
 CAUSE(ATTACH_FAILED, 50, "the process at the other end could not be attached")

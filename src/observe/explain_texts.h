@@ -159,8 +159,10 @@ TEXT(PEER_GID, REQUEST, S(RETRY_EXC_ERR), 0, 0,
      N_("Send the peer the GID at the sgid_index that you connect with, and set dgid to the one it sent; a wrong GID index is "
 	"the usual mistake."))
 TEXT(PEER_OTHER_USER, REQUEST, S(RETRY_EXC_ERR), 0, 0,
-     N_("the process of QP {peer_qpn} belongs to another user, and memory is not shared between users; {tries}."),
-     N_("Run both as one user, or with UROCE_TRANSPORT=roce."))
+     N_("the process of QP {peer_qpn} runs as another user, or opened its device as another, and memory is not shared between users; "
+	"{tries}."),
+     N_("Start both as one user, and where they change it (setuid), let both do it on the same side of opening the device; or use "
+	"UROCE_TRANSPORT=roce."))
 TEXT(PEER_OTHER_VERSION, REQUEST, S(RETRY_EXC_ERR), 0, 0,
      N_("the process of QP {peer_qpn} runs another version of uroce; {tries}."),
      N_("Start it again with this version; a container may have its own."))
@@ -358,8 +360,8 @@ TEXT(REG_RANGE, MEMORY, 0, EINVAL, V(REG_MR),
      N_("the range of {length:bytes} at {addr} is empty, too long, or passes the end of the address space."),
      N_("Check the length: a negative number becomes a huge one."))
 TEXT(DEREG_STOPPED_PEER, MEMORY, 0, EBUSY, V(DESTROY),
-     N_("process {peer_pid} stands still in the middle of an access to the {length:bytes} at {addr}; it was waited {limit:ms} "
-	"for."),
+     N_("process {peer_pid} stands still in the middle of an access to the {length:bytes} at {addr}, which cannot be kept from "
+	"reaching them; it was waited {limit:ms} for."),
      N_("Let that process go on (fg, SIGCONT, the debugger), and deregister again."))
 TEXT(RESIZE_TOO_SMALL, CQ, 0, EINVAL, V(RESIZE_CQ),
      N_("the new size {limit:zero} is below the {value} completions in the queue."),

@@ -68,7 +68,7 @@ int witness_next(int socket)
 
 		if (segment < 0 && errno == EPROTO)
 			continue;
-		if (segment < 0 || sender.uid == geteuid())
+		if (segment < 0 || sender.uid == getuid())
 			return segment;
 		close(segment);
 	}

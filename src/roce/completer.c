@@ -197,7 +197,7 @@ static bool place(struct nic_qp *qp, struct wire_qp *w, struct nic_swqe *wqe, ui
 	if (!code && length) {
 		uint32_t n = memory_slice(pieces, count, offset, length, slice);
 
-		if (memory_copy(qp->nic, attach_self(qp->nic), COPY_TO_PEER, &here, 1, slice, n, length, false) != COPY_DONE) {
+		if (memory_copy(qp->nic, attach_self(qp->nic), NULL, COPY_TO_PEER, &here, 1, slice, n, length, false) != COPY_DONE) {
 			code = CAUSE_LOCAL_FAULT;
 			status = IBV_WC_LOC_PROT_ERR;
 		}

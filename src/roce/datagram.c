@@ -44,7 +44,7 @@ static bool write_packet(struct nic_qp *qp, struct nic_swqe *wqe, const struct p
 	size_t bytes = roce_build(&packet, to);
 	struct piece here = piece_ours(to + bytes, length);
 
-	if (memory_copy(qp->nic, attach_self(qp->nic), COPY_FROM_PEER, &here, 1, pieces, count, length, false) != COPY_DONE)
+	if (memory_copy(qp->nic, attach_self(qp->nic), NULL, COPY_FROM_PEER, &here, 1, pieces, count, length, false) != COPY_DONE)
 		return false;
 	memset(to + bytes + length, 0, roce_pad(length));
 	if (trace_on())
@@ -165,12 +165,12 @@ void wire_take_datagram(struct nic_qp *qp, const struct arrival *arrival)
 		.src_qp = arrival->packet.src_qpn,
 		.wc_flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0u),
 	};
-	enum cause_code code = responder_scatter(&self, &receive, length + GRH_BYTES, pieces, &count, &c);
+	enum cause_code code = responder_scatter(qp->nic, NULL, &self, &receive, length + GRH_BYTES, pieces, &count, &c);
 
 	write_header(arrival, grh);
 	from[0] = piece_ours(grh, GRH_BYTES);
 	from[1] = piece_ours(arrival->packet.payload, length);
-	if (!code && memory_copy(qp->nic, attach_self(qp->nic), COPY_TO_PEER, from, length ? 2 : 1, pieces, count, length + GRH_BYTES,
+	if (!code && memory_copy(qp->nic, attach_self(qp->nic), NULL, COPY_TO_PEER, from, length ? 2 : 1, pieces, count, length + GRH_BYTES,
 				 false) != COPY_DONE)
 		code = CAUSE_REMOTE_FAULT;
 	if (code) {

@@ -144,7 +144,7 @@ static enum emitted emit_packet(struct nic_qp *qp, struct wire_qp *w, uint64_t p
 		struct piece slice[MEMORY_PIECES], here = piece_ours(to + bytes, length);
 		uint32_t n = memory_slice(pieces, count, offset, length, slice);
 
-		if (memory_copy(qp->nic, attach_self(qp->nic), COPY_FROM_PEER, &here, 1, slice, n, length, false) != COPY_DONE) {
+		if (memory_copy(qp->nic, attach_self(qp->nic), NULL, COPY_FROM_PEER, &here, 1, slice, n, length, false) != COPY_DONE) {
 			struct cause c = { 0 };
 
 			wire_fail(w, position, IBV_WC_LOC_PROT_ERR, CAUSE_LOCAL_FAULT, &c);

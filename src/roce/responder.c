@@ -142,13 +142,13 @@ static enum taken put_sent(struct nic_qp *qp, struct wire_qp *w, const struct ar
 	uint32_t length = arrival->packet.length, count;
 	struct piece all[NIC_MAX_SGE], slice[MEMORY_PIECES], here = piece_ours(arrival->packet.payload, length);
 	struct cause c = { 0 };
-	enum cause_code code = responder_scatter(&self, &w->receive, w->offset + length, all, &count, &c);
+	enum cause_code code = responder_scatter(qp->nic, NULL, &self, &w->receive, w->offset + length, all, &count, &c);
 
 	if (code)
 		return fail_receive(qp, w, arrival, code, &c);
 	uint32_t n = memory_slice(all, count, w->offset, length, slice);
 
-	if (length && memory_copy(qp->nic, attach_self(qp->nic), COPY_TO_PEER, &here, 1, slice, n, length, false) != COPY_DONE)
+	if (length && memory_copy(qp->nic, attach_self(qp->nic), NULL, COPY_TO_PEER, &here, 1, slice, n, length, false) != COPY_DONE)
 		return fail_receive(qp, w, arrival, CAUSE_REMOTE_FAULT, &c);
 	w->offset += length;
 	return TAKEN;
@@ -172,7 +172,7 @@ static enum taken put_written(struct nic_qp *qp, struct wire_qp *w, const struct
 	code = mr_check(qp->nic->seg, true, w->rkey, w->va + w->offset, length, IBV_ACCESS_REMOTE_WRITE, qp->pd, qp->qpn, &piece,
 			&c);
 	if (!code &&
-	    memory_copy(qp->nic, attach_self(qp->nic), COPY_TO_PEER, &here, 1, &piece, 1, length, true) != COPY_DONE)
+	    memory_copy(qp->nic, attach_self(qp->nic), NULL, COPY_TO_PEER, &here, 1, &piece, 1, length, true) != COPY_DONE)
 		code = CAUSE_REMOTE_FAULT;
 	if (code)
 		return refuse(qp, w, arrival, ROCE_NAK_ACCESS, code, &c);
@@ -482,7 +482,7 @@ static bool emit_answer(struct nic_qp *qp, struct wire_qp *w, struct reply *repl
 		code = mr_check(qp->nic->seg, true, reply->rkey, reply->va + offset, length, IBV_ACCESS_REMOTE_READ, qp->pd,
 				qp->qpn, &piece, &c);
 	if (!code && length &&
-	    memory_copy(qp->nic, attach_self(qp->nic), COPY_FROM_PEER, &here, 1, &piece, 1, length, false) != COPY_DONE)
+	    memory_copy(qp->nic, attach_self(qp->nic), NULL, COPY_FROM_PEER, &here, 1, &piece, 1, length, false) != COPY_DONE)
 		code = CAUSE_REMOTE_FAULT;
 	if (code) {
 		struct arrival request = { .packet.psn = packet.psn };

@@ -363,7 +363,7 @@ static bool is_of_our_user(struct msghdr *message)
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
 			continue;
 		memcpy(&who, CMSG_DATA(c), sizeof(who));
-		return who.uid == geteuid();
+		return who.uid == getuid();
 	}
 	return false;
 }

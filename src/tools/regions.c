@@ -24,6 +24,7 @@ const char *regions_reason(enum nic_unmapped reason)
 		[NIC_UNMAPPED_LIMIT] = "too many mappings (vm.max_map_count), or too many shared files",
 		[NIC_UNMAPPED_MEMORY] = "not enough memory",
 		[NIC_UNMAPPED_FORK] = "the process forked",
+		[NIC_UNMAPPED_STOPPED] = "a process was stopped while it used an earlier region there",
 	};
 
 	return reason < NIC_UNMAPPED_REASONS && words[reason] ? words[reason] : "unknown";

@@ -72,6 +72,71 @@ static void users_do_not_meet(void)
 	run_pair(root_tries, nobody_tries);
 }
 
+static void daemon_exchanges(int line)
+{
+	struct node node;
+
+	node_open(&node);
+	become_nobody();
+	exchange(&node, line);
+	node_close(&node);
+}
+
+/* It can become root again. */
+static void seeming_nobody_exchanges(int line)
+{
+	struct node node;
+
+	if (geteuid())
+		SKIP("only root can become another user");
+	node_open(&node);
+	CHECK_EQUAL(seteuid(NOBODY), 0);
+	exchange(&node, line);
+	CHECK_EQUAL(seteuid(0), 0);
+	node_close(&node);
+}
+
+static void daemons_exchange(void)
+{
+	run_pair(daemon_exchanges, daemon_exchanges);
+	run_pair(seeming_nobody_exchanges, seeming_nobody_exchanges);
+}
+
+/* It has opened its device as root. */
+static void daemon_tries(int line)
+{
+	struct node node;
+
+	node_open(&node);
+	become_nobody();
+	unreachable(&node, line, CAUSE_PEER_OTHER_USER);
+	be_tried(&node, line);
+	node_close(&node);
+}
+
+/* Opens it as nobody, and can become root again. */
+static void seeming_nobody_is_tried(int line)
+{
+	struct node node;
+
+	if (geteuid())
+		SKIP("only root can become another user");
+	setenv("UROCE_RUNTIME_DIR", "/proc/uroce/none", 1);
+	CHECK_EQUAL(seteuid(NOBODY), 0);
+	node_open(&node);
+	be_tried(&node, line);
+	unreachable(&node, line, CAUSE_PEER_OTHER_USER);
+	node_close(&node);
+}
+
+/* Nobody gets at the memory of who was, is, or can be root. */
+static void daemon_meets_no_other_user(void)
+{
+	run_pair(daemon_tries, nobody_tries);
+	run_pair(root_tries, nobody_tries);
+	run_pair(root_tries, seeming_nobody_is_tried);
+}
+
 static void run_pair_of_root(int to_test, void *arg)
 {
 	(void)to_test;
@@ -298,6 +363,8 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		{ "another_user_exchanges", other_user_exchanges },
 		{ "users_do_not_meet", users_do_not_meet },
+		{ "daemons_that_become_another_user_exchange", daemons_exchange },
+		{ "daemon_that_became_another_user_meets_no_other", daemon_meets_no_other_user },
 		{ "users_do_not_disturb_each_other", users_do_not_disturb },
 		{ "containers_meet", containers_meet },
 		{ "container_meets_its_host", container_meets_its_host },

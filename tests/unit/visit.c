@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "nic/mr.h"
 #include "nic/visit.h"
 
 #define ROUNDS 20000
@@ -78,6 +79,58 @@ static void foreign_visit_of_a_third_process_does_not_count(void **state)
 	visitor_remove(nic, &visitor);
 	assert_true(visits_over(nic, 0, NULL));
 	munmap(other, sizeof(*other));
+}
+
+/* Who takes back a region waits for those who name it, by a key of its life. */
+static void visit_delays_only_what_it_names(void **state)
+{
+	struct nic *nic = *state;
+	struct nic_segment *other = other_segment();
+	struct visitor visitor = { .seg = other, .seg_fd = -1 };
+	struct seg_visit *visit = &other->visits[5];
+	struct visit_seen evicted[VISITS_SEEN];
+	static uint8_t memory[2];
+	struct nic_mr a, b;
+	uint32_t count, pid;
+
+	assert_int_equal(nic_mr_register(nic, UNIT_PD, (uintptr_t)&memory[0], 1, 0, 0, &a), 0);
+	assert_int_equal(nic_mr_register(nic, UNIT_PD, (uintptr_t)&memory[1], 1, 0, 0, &b), 0);
+	visitor_add(nic, &visitor);
+	atomic_store(&visit->word, own_slot(nic) | 1 << 10);
+	assert_true(visits_over_region(nic, a.index, 0, NULL));
+	visit_touch(nic, visit, nic->seg, a.rkey);
+	assert_false(visits_over_region(nic, a.index, 0, NULL));
+	assert_true(visits_over_region(nic, b.index, 0, NULL));
+	visit_touch(nic, visit, nic->seg, b.lkey);
+	assert_false(visits_over_region(nic, b.index, 0, NULL));
+	/* Of an earlier life of the entry. */
+	atomic_store(&visit->keys[0], visit_key(a.rkey ^ 2));
+	assert_true(visits_over_region(nic, a.index, 0, NULL));
+	/* More than there is room for. */
+	atomic_store(&visit->touches, NIC_TOUCHES + 1);
+	assert_false(visits_over_region(nic, a.index, 0, NULL));
+
+	/* Without membarrier(2) nobody can be evicted; nor who may be in a copy of the kernel's. */
+	other->hdr.membarrier = 0;
+	assert_false(visits_evict(nic, a.index, evicted, VISITS_SEEN, &count, &pid));
+	other->hdr.membarrier = nic->seg->hdr.membarrier;
+	if (nic->seg->hdr.membarrier) {
+		assert_true(visit_copies(nic, visit, nic->seg));
+		assert_false(visits_evict(nic, a.index, evicted, VISITS_SEEN, &count, &pid));
+		assert_false(visit_copies(nic, visit, nic->seg));
+		atomic_store(&visit->copying, 0);
+		assert_true(visits_evict(nic, a.index, evicted, VISITS_SEEN, &count, &pid));
+		assert_int_equal(count, 1);
+		assert_true(visit_is_evicted(visit));
+		assert_false(visit_is_over(nic, &evicted[0]));
+		atomic_store(&visit->word, own_slot(nic) | 2 << 10);
+		assert_true(visit_is_over(nic, &evicted[0]));
+		assert_false(visit_is_evicted(visit));
+	}
+	visitor_remove(nic, &visitor);
+	munmap(other, sizeof(*other));
+	assert_int_equal(nic_mr_deregister(&a), 0);
+	assert_int_equal(nic_mr_deregister(&b), 0);
 }
 
 /* One in the word that the thread keeps, the others in those for who has none. */
@@ -216,6 +269,7 @@ int main(void)
 		cmocka_unit_test(visit_that_goes_on_is_seen_and_named),
 		cmocka_unit_test(own_visit_of_another_process_counts),
 		cmocka_unit_test(foreign_visit_of_a_third_process_does_not_count),
+		cmocka_unit_test(visit_delays_only_what_it_names),
 		cmocka_unit_test(visits_of_one_thread_at_once_are_many_and_then_none),
 		cmocka_unit_test(words_of_ended_threads_are_kept_by_others),
 		cmocka_unit_test(waiting_keeps_nobody_else),

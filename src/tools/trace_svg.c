@@ -27,7 +27,8 @@ static const char style[] =
 	".name{fill:#fff;stroke:#5f6c7b}.arrow{stroke:#1f6feb;fill:none;stroke-width:1.6}.asks{stroke-dasharray:3 3}.head{fill:#1f6feb}"
 	".bad .arrow,.cross{stroke:#c0262d;fill:none}.cross{stroke-width:2.2}.post{stroke:#cbd3dd;stroke-dasharray:2 3}.axis{stroke:#9aa7b5}"
 	".depth{stroke:#5f6c7b}.high{stroke-dasharray:5 3;stroke:#5f6c7b}.k0{stroke:#1f6feb;fill:#1f6feb}.k1{stroke:#1a7f4b;fill:#1a7f4b}"
-	".k2{stroke:#8250c4;fill:#8250c4}.k3{stroke:#b35900;fill:#b35900}.fill{fill-opacity:.22;stroke-width:1.6}"
+	".k2{stroke:#8250c4;fill:#8250c4}.k3{stroke:#b35900;fill:#b35900}.fill{fill-opacity:.22;stroke:none!important}"
+	".level{fill:none!important;stroke-width:1.6}"
 	"@media(prefers-color-scheme:dark){text{fill:#e4e9ef}.page{fill:#12171d}.muted{fill:#9aa7b5}text.bad{fill:#ff8a80}"
 	".process{fill:#1b232c;stroke:#3a4653}.life,.axis{stroke:#5f6c7b}.name{fill:#12171d;stroke:#9aa7b5}.arrow{stroke:#6cb0ff}"
 	".head{fill:#6cb0ff}.bad .arrow,.cross{stroke:#ff8a80}.post{stroke:#3a4653}.depth,.high{stroke:#9aa7b5}.k0{stroke:#6cb0ff;fill:#6cb0ff}"
@@ -213,7 +214,7 @@ static unsigned line_of(const struct picture *p, uint32_t qp)
 
 static void draw_heads(struct picture *p)
 {
-	const unsigned half = p->column_count > 4 ? 37 : 58;
+	const unsigned half = p->column_count > 4 ? 37 : p->column_count > 3 ? 58 : 82;
 
 	for (unsigned i = 0, end; i < p->column_count; i = end) {
 		const uint32_t id = process_of(p, p->columns[i]);
@@ -347,7 +348,7 @@ static void draw_message(struct picture *p, uint32_t id)
 
 	fprintf(p->out, "<g class=\"message%s\">\n", trace_failed(send) ? " bad" : "");
 	write_text(p, MARGIN, top + 12, trace_failed(send) ? "strong bad" : "strong", "%u", id + 1);
-	write_text(p, 98, top + 12, "end muted", "%s", since(p, trace_send_start(send), time, sizeof(time)));
+	write_text(p, 118, top + 12, "end muted", "%s", since(p, trace_send_start(send), time, sizeof(time)));
 	draw_arrow(p, send);
 	p->y = top + 12;
 	tell(p, send);
@@ -490,32 +491,50 @@ static unsigned step_x(const struct picture *p, unsigned step)
 	return CHART_LEFT + (step + 1) * (CHART_RIGHT - CHART_LEFT) / (p->step_count + 1);
 }
 
+static unsigned height(uint32_t level, uint64_t scale)
+{
+	return (unsigned)(level * (uint64_t)CHART_HEIGHT / scale);
+}
+
+/* The area, or the line above it, which does not go down where the chart ends. */
+static void draw_filling(struct picture *p, const struct chart *chart, uint64_t scale, bool area)
+{
+	const struct trace_fill *fill = chart->fill;
+	const unsigned base = p->y + CHART_HEIGHT;
+	uint32_t at = 0, level = 0;
+
+	for (; at < fill->count && fill->points[at].time < p->steps[0]; at++)
+		level = fill->points[at].high;
+	fprintf(p->out, "<path class=\"%s k%u\" d=\"M%u,%uV%u", area ? "fill" : "level", chart->kind, CHART_LEFT,
+		area ? base : base - height(level, scale), base - height(level, scale));
+	for (unsigned step = 0; step < p->step_count; step++) {
+		for (; at < fill->count && fill->points[at].time <= p->steps[step]; at++)
+			level = fill->points[at].high;
+		fprintf(p->out, "H%uV%u", step_x(p, step), base - height(level, scale));
+	}
+	fprintf(p->out, "H%u", CHART_RIGHT);
+	if (area)
+		fprintf(p->out, "V%u", base);
+	fputs("\"/>\n", p->out);
+}
+
 static void draw_chart(struct picture *p, const struct chart *chart)
 {
 	const struct trace_fill *fill = chart->fill;
 	/* One that is far deeper than ever needed is no scale: then there is air above it. */
 	const uint64_t scale = chart->limit / 3 > fill->max ? 2ull * fill->max : chart->limit > fill->max ? chart->limit : fill->max;
 	const unsigned base = p->y + CHART_HEIGHT;
-	uint32_t at = 0, level = 0;
+	const unsigned highest = base - height(fill->max, scale);
 	char most[64];
 
 	write_text(p, MARGIN, p->y + 18, "strong", "%s", chart->name);
 	write_text(p, MARGIN, p->y + 32, "small", "%s", chart->whose);
-	for (; at < fill->count && fill->points[at].time < p->steps[0]; at++)
-		level = fill->points[at].high;
-	fprintf(p->out, "<path class=\"fill k%u\" d=\"M%u,%uV%u", chart->kind, CHART_LEFT, base,
-		base - (unsigned)(level * (uint64_t)CHART_HEIGHT / scale));
-	for (unsigned step = 0; step < p->step_count; step++) {
-		for (; at < fill->count && fill->points[at].time <= p->steps[step]; at++)
-			level = fill->points[at].high;
-		fprintf(p->out, "H%uV%u", step_x(p, step), base - (unsigned)(level * (uint64_t)CHART_HEIGHT / scale));
-	}
-	fprintf(p->out, "H%uV%u\"/>\n", CHART_RIGHT, base);
+	draw_filling(p, chart, scale, true);
+	draw_filling(p, chart, scale, false);
 	line(p, "axis", CHART_LEFT, base, CHART_RIGHT, base);
 	if (scale == chart->limit)
 		line(p, "depth", CHART_LEFT, p->y, CHART_RIGHT, p->y);
-	line(p, "high", CHART_LEFT, base - (unsigned)(fill->max * (uint64_t)CHART_HEIGHT / scale), CHART_RIGHT,
-	     base - (unsigned)(fill->max * (uint64_t)CHART_HEIGHT / scale));
+	line(p, "high", CHART_LEFT, highest, CHART_RIGHT, highest);
 	write_text(p, CHART_RIGHT + 12, p->y + 22, "muted", "%s", trace_most(fill, chart->limit, most, sizeof(most)));
 	p->y = base + CHART_GAP;
 }
@@ -608,7 +627,7 @@ bool trace_svg(FILE *out, const struct trace_model *model, const char *program)
 		return false;
 	}
 	p->y = MARGIN + 8;
-	write_lines(p, MARGIN, "title", 115, 1, program);
+	write_lines(p, MARGIN, "title", 95, 1, program);
 	p->y += 4;
 	draw_messages(p);
 	draw_queues(p);
@@ -620,7 +639,7 @@ bool trace_svg(FILE *out, const struct trace_model *model, const char *program)
 	}
 	fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" viewBox=\"0 0 %u %u\" role=\"img\">\n<title>", WIDTH,
 		p->y, WIDTH, p->y);
-	escaped(out, program, fitting(program, 115));
+	escaped(out, program, fitting(program, 95));
 	fprintf(out, "</title>\n<style>%s</style>\n<rect width=\"100%%\" height=\"100%%\" class=\"page\"/>\n", style);
 	fwrite(body, 1, length, out);
 	fputs("</svg>\n", out);

@@ -137,10 +137,11 @@ every_page_has_its_pictures() {
 			for picture in "pictures/$program.svg" "zh/../pictures/$program.zh.svg"; do
 				case $picture in zh/*) file=$pages/zh/${page##*/} link=${picture#zh/} ;; *) file=$page link=$picture ;; esac
 				awk -v first="$ uroce run -- examples/$program" -v link="($link)" '$0 == first { here = 1 }
-					here && /^```$/ { getline; getline; exit !(/^!\[.+\]\(/ && index($0, link)) }' "$file" ||
+					here && /^```$/ { getline; getline; good = /^!\[.+\]\(/ && index($0, link); exit }
+					END { exit !good }' "$file" ||
 					fail "$file does not show $link below what $program prints"
-				shape "$pages/$picture" >then || fail "$picture is no SVG"
-				diff -u then now >&2 || fail "$picture is not what $program does"
+				shape "$pages/$picture" >shown || fail "$picture is no SVG"
+				diff -u shown now >&2 || fail "$picture is not what $program does"
 			done
 			! grep -q 最多 "$pages/pictures/$program.svg" || fail "$program.svg is not English"
 			grep -q 最多 "$pages/pictures/$program.zh.svg" || fail "$program.zh.svg is not Chinese"

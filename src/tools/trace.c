@@ -3,6 +3,7 @@
  * uroce trace: what becomes of each request of a program, written as a capture, a timeline or a page, or drawn in the terminal.
  */
 #include <errno.h>
+#include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
 #include <poll.h>
@@ -26,6 +27,7 @@
 #include "tools/trace_draw.h"
 #include "tools/trace_html.h"
 #include "tools/trace_perfetto.h"
+#include "tools/trace_svg.h"
 
 enum { STATUS_FAILED = 125 };
 
@@ -35,6 +37,7 @@ static const char doc[] =
 	"  .pcapng  the packets, as Wireshark opens them; for messages of shared memory those that the wire would have carried\n"
 	"  .json    a timeline for ui.perfetto.dev\n"
 	"  .html    a page that draws it, to be opened in a browser\n"
+	"  .svg     a picture of the first messages and of the queues\n"
 	"Without FILE the first messages and the queues are drawn in the terminal.\v"
 	"For example:\n"
 	"  uroce trace -- ./my_program\n"
@@ -50,8 +53,8 @@ static const struct argp_option options[] = {
 	{ 0 }
 };
 
-enum format { FORMAT_DRAWN, FORMAT_PCAPNG, FORMAT_JSON, FORMAT_HTML };
-static const char *const suffixes[] = { [FORMAT_PCAPNG] = ".pcapng", [FORMAT_JSON] = ".json", [FORMAT_HTML] = ".html" };
+enum format { FORMAT_DRAWN, FORMAT_PCAPNG, FORMAT_JSON, FORMAT_HTML, FORMAT_SVG };
+static const char *const suffixes[] = { [FORMAT_PCAPNG] = ".pcapng", [FORMAT_JSON] = ".json", [FORMAT_HTML] = ".html", [FORMAT_SVG] = ".svg" };
 
 struct request {
 	const char *file; /* NULL: the terminal */
@@ -78,14 +81,14 @@ static void set_file(struct argp_state *state, struct request *request, const ch
 	const size_t length = strlen(file);
 
 	request->file = file;
-	for (unsigned format = FORMAT_PCAPNG; format <= FORMAT_HTML; format++) {
+	for (unsigned format = FORMAT_PCAPNG; format <= FORMAT_SVG; format++) {
 		const size_t suffix = strlen(suffixes[format]);
 
 		if (length > suffix && !strcmp(file + length - suffix, suffixes[format]))
 			request->format = format;
 	}
 	if (!request->format)
-		argp_error(state, "'%s' ends neither in .pcapng nor .json nor .html", file);
+		argp_error(state, "'%s' ends neither in .pcapng nor .json nor .html nor .svg", file);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -180,12 +183,27 @@ static void terminal_size(FILE *out, unsigned *columns, unsigned *rows)
 }
 
 /* False for want of memory. */
+static bool write_picture(struct output *output)
+{
+	bool enough;
+
+	bind_textdomain_codeset(EXPLAIN_DOMAIN, "UTF-8");
+	explain_translate(output->catalogues);
+	enough = trace_svg(output->file, &output->model, output->program);
+	bind_textdomain_codeset(EXPLAIN_DOMAIN, nl_langinfo(CODESET));
+	explain_translate(output->catalogues);
+	return enough;
+}
+
+/* False for want of memory. */
 static bool write_model(struct output *output)
 {
 	struct trace_shown shown;
 	struct trace_words *words;
 	bool enough = true;
 
+	if (output->request->format == FORMAT_SVG)
+		return write_picture(output);
 	if (!trace_shown_choose(&shown, &output->model, TRACE_SHOWN_MOST))
 		return false;
 	words = trace_words_make(&output->model, output->catalogues);

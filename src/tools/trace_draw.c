@@ -12,6 +12,7 @@
 #include "tools/explain.h"
 #include "tools/trace_json.h"
 #include "tools/trace_phases.h"
+#include "tools/trace_values.h"
 
 enum { LEAST_COLUMNS = 72, TIME_COLUMNS = 13, LATENCY_COLUMNS = 14 };
 enum { LEAST_MESSAGES = 5, FAILURES = 5, QUEUES = 6, LEVELS = 8 };
@@ -30,39 +31,6 @@ struct drawing {
 	uint32_t left, right; /* QPs; right may be TRACE_NONE */
 	uint64_t from, to;    /* the time of all requests */
 };
-
-/* ---- Values ---- */
-
-static const char *duration(uint64_t ns, char *text, size_t size)
-{
-	if (ns < 1000)
-		snprintf(text, size, "%" PRIu64 " ns", ns);
-	else if (ns < 1000000)
-		snprintf(text, size, "%.2f us", (double)ns / 1e3);
-	else if (ns < 1000000000)
-		snprintf(text, size, "%.2f ms", (double)ns / 1e6);
-	else
-		snprintf(text, size, "%.2f s", (double)ns / 1e9);
-	return text;
-}
-
-static const char *bytes(uint32_t count, char *text, size_t size)
-{
-	if (count == TRACE_NONE)
-		snprintf(text, size, "?");
-	else if (count < 10240)
-		snprintf(text, size, "%u B", count);
-	else if (count < 10240u * 1024)
-		snprintf(text, size, "%u KiB", count >> 10);
-	else
-		snprintf(text, size, "%u MiB", count >> 20);
-	return text;
-}
-
-static bool failed(uint8_t status)
-{
-	return status != TRACE_NO_STATUS && status != IBV_WC_SUCCESS;
-}
 
 /* ---- Messages ---- */
 
@@ -89,7 +57,7 @@ static void choose(struct drawing *d)
 		const struct trace_send *send = &d->model->sends.at[i];
 
 		d->left = send->qp;
-		d->right = send->dest != TRACE_NONE ? send->dest : d->model->qps.at[send->qp].peer;
+		d->right = trace_send_dest(d->model, send);
 		if (d->right != TRACE_NONE)
 			return;
 	}
@@ -97,7 +65,7 @@ static void choose(struct drawing *d)
 
 static bool is_drawn(const struct drawing *d, const struct trace_send *send)
 {
-	const uint32_t dest = send->dest != TRACE_NONE ? send->dest : d->model->qps.at[send->qp].peer;
+	const uint32_t dest = trace_send_dest(d->model, send);
 
 	return (send->qp == d->left && dest == d->right) || (send->qp == d->right && dest == d->left && d->left != d->right);
 }
@@ -134,7 +102,7 @@ static void arrow(const struct drawing *d, const struct trace_send *send)
 {
 	const struct glyphs *g = d->glyphs;
 	const bool reads = send->opcode == IBV_WR_RDMA_READ;
-	const bool to_right = (send->qp == d->left) != reads, bad = failed(send->status);
+	const bool to_right = (send->qp == d->left) != reads, bad = trace_failed(send);
 	const unsigned width = d->columns - TIME_COLUMNS - LATENCY_COLUMNS - 2;
 	const uint64_t *at = send->at, start = trace_send_start(send);
 	const uint64_t end = at[TRACE_POINT_PLACED] != TRACE_NEVER ? at[TRACE_POINT_PLACED] : at[TRACE_POINT_CQE];
@@ -143,11 +111,11 @@ static void arrow(const struct drawing *d, const struct trace_send *send)
 	unsigned length, dashes;
 
 	snprintf(label, sizeof(label), " %s wr_id %" PRIu64 " %s%s%s ", opcode ? opcode : "?", send->wr_id,
-		 bytes(send->length, size, sizeof(size)), send->retries ? _(", again") : "", bad ? " !" : "");
+		 trace_bytes(send->length, size, sizeof(size)), send->retries ? _(", again") : "", bad ? " !" : "");
 	length = (unsigned)strnlen(label, width - 4);
 	dashes = width - length - 1;
 	if (end != TRACE_NEVER)
-		duration(end - start, took, sizeof(took));
+		trace_duration(end - start, took, sizeof(took));
 	fprintf(d->out, "%*.3f %s", TIME_COLUMNS - 2, (double)(start - d->from) / 1e3, g->line);
 	if (!to_right)
 		fputs(bad ? g->broken : g->left, d->out);
@@ -174,7 +142,7 @@ static void draw_messages(struct drawing *d, unsigned most)
 
 	choose(d);
 	if (d->left == TRACE_NONE) {
-		fprintf(d->out, _("No request was posted.\n"));
+		fprintf(d->out, "%s\n", _("No request was posted."));
 		return;
 	}
 	all = count_drawn(d);
@@ -203,8 +171,8 @@ static void draw_phase(void *arg, const struct trace_phase *phase)
 		return;
 	fprintf(d->out, _("%-20s posted to %s: %llu times, half in %s, 99 %% in %s, all in %s\n"), trace_opcode_name(phase->opcode),
 		phase->to == TRACE_POINT_PLACED ? _("placed") : _("polled"), (unsigned long long)phase->count,
-		duration(trace_phase_quantile(phase, 0.5), p50, sizeof(p50)),
-		duration(trace_phase_quantile(phase, 0.99), p99, sizeof(p99)), duration(phase->max, max, sizeof(max)));
+		trace_duration(trace_phase_quantile(phase, 0.5), p50, sizeof(p50)),
+		trace_duration(trace_phase_quantile(phase, 0.99), p99, sizeof(p99)), trace_duration(phase->max, max, sizeof(max)));
 }
 
 static void draw_phases(struct drawing *d)
@@ -223,6 +191,7 @@ static void draw_fill(const struct drawing *d, const char *kind, uint32_t number
 	const unsigned width = d->columns - 44;
 	const uint64_t step = (d->to - d->from) / width + 1;
 	uint32_t at = 0, level = 0;
+	char most[64];
 
 	if (!fill->max)
 		return;
@@ -238,23 +207,14 @@ static void draw_fill(const struct drawing *d, const char *kind, uint32_t number
 		}
 		fputs(d->glyphs->levels[high ? 1 + (uint64_t)high * (LEVELS - 1) / fill->max : 0], d->out);
 	}
-	fprintf(d->out, "%s ", d->glyphs->line);
-	if (limit)
-		fprintf(d->out, _("at most %u of %u\n"), fill->max, limit);
-	else
-		fprintf(d->out, _("at most %u\n"), fill->max);
+	fprintf(d->out, "%s %s\n", d->glyphs->line, trace_most(fill, limit, most, sizeof(most)));
 }
 
-static void draw_cq(const struct drawing *d, const struct trace_queue_pair *qp, uint32_t number)
+/* A CQ or SRQ, if it is known. */
+static void draw_queue(const struct drawing *d, const char *kind, const struct trace_queue *queue)
 {
-	for (uint32_t i = d->model->cqs.count; i--;) {
-		const struct trace_queue *cq = &d->model->cqs.at[i];
-
-		if (cq->process == qp->process && cq->number == number) {
-			draw_fill(d, "CQ", number, cq->entries, &cq->fill);
-			return;
-		}
-	}
+	if (queue)
+		draw_fill(d, kind, queue->number, queue->entries, &queue->fill);
 }
 
 /* Of one end; what the other end has too was drawn already. */
@@ -267,17 +227,16 @@ static void draw_queues(struct drawing *d, uint32_t id, uint32_t other)
 		return;
 	draw_fill(d, "SQ", qp->qpn, qp->attr.max_send_wr, &qp->sq);
 	draw_fill(d, "RQ", qp->qpn, qp->attr.max_recv_wr, &qp->rq);
-	for (uint32_t i = 0; qp->known && qp->attr.srq >= 0 && i < d->model->srqs.count; i++)
-		if (d->model->srqs.at[i].process == qp->process && d->model->srqs.at[i].number == (uint32_t)qp->attr.srq)
-			draw_fill(d, "SRQ", d->model->srqs.at[i].number, d->model->srqs.at[i].entries, &d->model->srqs.at[i].fill);
 	if (!qp->known || qp->process == TRACE_NONE)
 		return;
+	if (qp->attr.srq >= 0)
+		draw_queue(d, "SRQ", trace_model_srq(d->model, qp->process, (uint32_t)qp->attr.srq));
 	if (seen && seen->known && seen->process == qp->process && seen->attr.send_cq == qp->attr.send_cq &&
 	    seen->attr.recv_cq == qp->attr.recv_cq)
 		return;
-	draw_cq(d, qp, qp->attr.send_cq);
+	draw_queue(d, "CQ", trace_model_cq(d->model, qp->process, qp->attr.send_cq));
 	if (qp->attr.recv_cq != qp->attr.send_cq)
-		draw_cq(d, qp, qp->attr.recv_cq);
+		draw_queue(d, "CQ", trace_model_cq(d->model, qp->process, qp->attr.recv_cq));
 }
 
 /* ---- Failures ---- */
@@ -298,8 +257,10 @@ static void draw_failures(const struct drawing *d)
 		fprintf(d->out, "%*.3f %s (%u): %s\n", TIME_COLUMNS - 2, ((double)cause->time - (double)d->from) / 1e3,
 			cause_name(cause->code) ? cause_name(cause->code) : "?", cause->code, words);
 	}
-	if (count > FAILURES)
-		fprintf(d->out, _("and %u more causes of failure\n"), count - FAILURES);
+	if (count > FAILURES) {
+		fprintf(d->out, _("and %u more causes of failure"), count - FAILURES);
+		fputc('\n', d->out);
+	}
 }
 
 void trace_draw(FILE *out, const struct trace_model *model, unsigned columns, unsigned rows)

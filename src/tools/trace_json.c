@@ -9,27 +9,9 @@
 #include "nic/gid.h"
 #include "observe/explain.h"
 #include "tools/trace_phases.h"
+#include "tools/trace_values.h"
 
 /* ---- Values ---- */
-
-/* Bytes of the UTF-8 character here; 0 if it is none. */
-static unsigned character(const unsigned char *at)
-{
-	const unsigned bytes = *at < 0x80		 ? 1 :
-			       *at >= 0xc2 && *at < 0xe0 ? 2 :
-			       *at >= 0xe0 && *at < 0xf0 ? 3 :
-			       *at >= 0xf0 && *at < 0xf5 ? 4 :
-							   0;
-
-	for (unsigned i = 1; i < bytes; i++)
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-	/* Neither long forms, nor halves of pairs, nor beyond the last. */
-	if ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) || (*at == 0xf0 && at[1] < 0x90) ||
-	    (*at == 0xf4 && at[1] > 0x8f))
-		return 0;
-	return bytes;
-}
 
 void trace_json_text(FILE *out, const char *text)
 {
@@ -37,7 +19,7 @@ void trace_json_text(FILE *out, const char *text)
 
 	fputc('"', out);
 	while (*at) {
-		const unsigned bytes = character(at);
+		const unsigned bytes = trace_character((const char *)at);
 
 		if (!bytes)
 			fputc('?', out);

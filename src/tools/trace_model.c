@@ -128,6 +128,20 @@ uint32_t trace_model_qp(const struct trace_model *model, uint32_t host, uint32_t
 	return entry ? entry->id : TRACE_NONE;
 }
 
+const struct trace_queue *trace_model_cq(const struct trace_model *model, uint32_t process, uint32_t number)
+{
+	const struct number *entry = find_number(model, KIND_CQ, process, number);
+
+	return entry && entry->id < model->cqs.count ? &model->cqs.at[entry->id] : NULL;
+}
+
+const struct trace_queue *trace_model_srq(const struct trace_model *model, uint32_t process, uint32_t number)
+{
+	const struct number *entry = find_number(model, KIND_SRQ, process, number);
+
+	return entry && entry->id < model->srqs.count ? &model->srqs.at[entry->id] : NULL;
+}
+
 static uint32_t host_of(const struct trace_model *model, uint32_t process)
 {
 	return model->processes.at[process].host;
@@ -755,7 +769,8 @@ static void complete(struct trace_model *model, const struct trace_item *item)
 	if (qp->process == TRACE_NONE && !(event->flags & TRACE_CQE_RECV))
 		qp->process = item->process;
 	cq = owned_cq(model, qp, (uint32_t)event->arg);
-	if (cq)
+	/* Of one that is full the completion is lost. */
+	if (cq && (!cq->entries || cq->fill.now < cq->entries))
 		trace_fill_add(&cq->fill, item->time, 1);
 	if (event->flags & TRACE_CQE_RECV) {
 		complete_receive(model, item, qp, false);

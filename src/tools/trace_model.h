@@ -197,6 +197,10 @@ void trace_model_free(struct trace_model *model);
 /* The QP that has, or had last, this number; TRACE_NONE. */
 uint32_t trace_model_qp(const struct trace_model *model, uint32_t host, uint32_t qpn);
 
+/* The CQ or SRQ of a process that has, or had last, this number; NULL. */
+const struct trace_queue *trace_model_cq(const struct trace_model *model, uint32_t process, uint32_t number);
+const struct trace_queue *trace_model_srq(const struct trace_model *model, uint32_t process, uint32_t number);
+
 /* The request of a QP with this index of its send queue; TRACE_NONE if it is not known (any more). */
 uint32_t trace_model_send(const struct trace_model *model, uint32_t qp, uint32_t index);
 

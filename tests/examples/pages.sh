@@ -123,6 +123,42 @@ every_example_is_shown() {
 	done
 }
 
+# Below the first transcript of each program its picture, in the page's language, as its trace is drawn now: with as many messages, as
+# many of them failed, and the same queues.
+every_page_has_its_pictures() {
+	here en
+	unset UROCE_TIMING UROCE_TRANSPORT
+	for page in "$pages"/[a-z]*.md; do
+		programs=$(sed -n 's/^\$ uroce run -- examples\/\([a-z_]*\)$/\1/p' "$page")
+		[ "$programs" ] || fail "$page shows no program"
+		for program in $programs; do
+			uroce trace -o now.svg -- "examples/$program" >out 2>err || fail "$(cat err)"
+			shape now.svg >now
+			for picture in "pictures/$program.svg" "zh/../pictures/$program.zh.svg"; do
+				case $picture in zh/*) file=$pages/zh/${page##*/} link=${picture#zh/} ;; *) file=$page link=$picture ;; esac
+				awk -v first="$ uroce run -- examples/$program" -v link="($link)" '$0 == first { here = 1 }
+					here && /^```$/ { getline; getline; good = /^!\[.+\]\(/ && index($0, link); exit }
+					END { exit !good }' "$file" ||
+					fail "$file does not show $link below what $program prints"
+				shape "$pages/$picture" >shown || fail "$picture is no SVG"
+				diff -u shown now >&2 || fail "$picture is not what $program does"
+			done
+			! grep -q 最多 "$pages/pictures/$program.svg" || fail "$program.svg is not English"
+			grep -q 最多 "$pages/pictures/$program.zh.svg" || fail "$program.zh.svg is not Chinese"
+		done
+	done
+}
+
+# shape FILE: the messages and the queues of a picture.
+shape() {
+	/usr/bin/python3 -c '
+import sys, xml.etree.ElementTree as tree
+for e in tree.parse(sys.argv[1]).iter():
+    kind = e.get("class") or ""
+    if kind.startswith("message") or kind.startswith("fill"):
+        print(kind)' "$1"
+}
+
 plain_compiler_builds_every_example() {
 	for file in "$SOURCE"/examples/*.c; do
 		cp "$file" .

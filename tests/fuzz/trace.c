@@ -2,7 +2,7 @@
 /*
  * Fuzzer of what is made of a trace: events are what other processes wrote into memory, and may be anything. The input is a list of
  * events, each 24 bytes, the first being the time since the last one (2), process (1), kind, opcode, flags, 2 of length of what follows,
- * then as in struct trace_event; they go into the model, the capture, and both kinds of JSON.
+ * then as in struct trace_event; they go into the model, the capture, both kinds of JSON and the picture.
  */
 #include "fuzz.h"
 
@@ -10,6 +10,7 @@
 
 #include "tools/trace_capture.h"
 #include "tools/trace_perfetto.h"
+#include "tools/trace_svg.h"
 
 enum { PROCESSES = 3, EVENT_BYTES = 24 };
 
@@ -94,6 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
 
 	trace_json_model(null, &told);
 	CHECK(trace_perfetto(null, &told));
+	CHECK(trace_svg(null, &model, "fuzz"));
 	trace_shown_free(&shown);
 	trace_model_free(&model);
 	return 0;

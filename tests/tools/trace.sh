@@ -186,6 +186,57 @@ page_has_the_model() {
 	! grep -q UROCE_TRACE_MODEL x.html || fail "the place of the model is still there"
 }
 
+# picture FILE EXPRESSION...: each is true of it, an element tree; messages are its messages.
+picture() {
+	file=$1
+	shift
+	/usr/bin/python3 - "$file" "$@" <<-'END'
+		import sys, xml.etree.ElementTree as tree
+		svg = tree.parse(sys.argv[1]).getroot()
+		SVG = '{http://www.w3.org/2000/svg}'
+		messages = [g for g in svg.iter(SVG + 'g') if g.get('class').startswith('message')]
+		def count(element, tag, kind):
+		    return sum(kind in (e.get('class') or '').split() for e in element.iter(SVG + tag))
+		text = '\n'.join(''.join(e.itertext()) for e in svg.iter(SVG + 'text'))
+		for expression in sys.argv[2:]:
+		    if not eval(expression):
+		        sys.exit(f'not so: {expression}')
+	END
+}
+
+picture_has_an_arrow_per_message() {
+	status 0 env LC_ALL=C.UTF-8 LANGUAGE=en "$uroce" trace -o x.svg -- "$HERE/counted"
+	picture x.svg "svg.get('width') == '900'" "len(messages) == 12" "all(count(m, 'path', 'arrow') for m in messages)" \
+		"all(count(m, 'path', 'head') or 'bad' in m.get('class') and count(m, 'path', 'cross') for m in messages)" \
+		"'SEND wr_id 0, 100 B' in text" "'and ' in text and ' more requests' in text" "'at most 17 of 32' in text" \
+		"any(count(svg, 'path', 'k%d' % kind) for kind in range(4))" "'prefers-color-scheme:dark' in svg.find(SVG + 'style').text"
+	# What failed has its status and its cause.
+	status 0 env LC_ALL=C.UTF-8 LANGUAGE=en "$uroce" trace -o y.svg -- "$BUILD/examples/send_recv"
+	picture y.svg "[m.get('class') for m in messages] == ['message'] * 3 + ['message bad']" "count(messages[3], 'path', 'cross') == 1" \
+		"'REM_INV_REQ_ERR' in text and 'RECEIVE_TOO_SHORT (29)' in text" "'takes the receive with wr_id 3' in text" \
+		"'at most 4 of 4' in text"
+	# A CQ never holds more than it has room for.
+	status 0 env LC_ALL=C.UTF-8 LANGUAGE=en "$uroce" trace -o z.svg -- "$BUILD/examples/cq_overflow"
+	picture z.svg "'at most 7 of 7' in text" "'CQ_OVERFLOW (61)' in text"
+	status 0 "$uroce" trace -o none.svg -- true
+	picture none.svg "not messages" "'No request was posted' in text"
+}
+
+picture_bears_any_name() {
+	name=$(printf '<b>&"\001\377\357\277\277\047x')
+	cp "$HERE/counted" "$name"
+	status 0 env LC_ALL=C.UTF-8 LANGUAGE=en "$uroce" trace -o x.svg -- sh -c 'exec "$0"' "./$name" '</title></svg><script>1</script>'
+	picture x.svg "len(messages) == 12" "'<b>&\"' in text" "not list(svg.iter(SVG + 'script'))" \
+		"{e.tag[len(SVG):] for e in svg.iter()} <= set('svg title style rect text tspan path circle g'.split())"
+	! grep -q '<script' x.svg || fail "a script"
+}
+
+picture_is_in_the_language_of_the_environment() {
+	status 0 env LC_ALL=C.UTF-8 LANGUAGE=zh_CN "$uroce" trace -o x.svg -- "$BUILD/examples/send_recv"
+	picture x.svg "'取走 wr_id 为 0 的接收请求' in text" "'最多 4，共 4' in text" "'at most' not in text"
+	grep -q '已写入 x.svg' err || fail "$(cat err)"
+}
+
 process_that_runs_is_traced_and_goes_on() {
 	"$uroce" run -- "$HERE/counted" --pace 1000 >words &
 	counted=$!

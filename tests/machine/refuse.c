@@ -64,6 +64,7 @@ static const struct call calls[] = {
 	CALL(geteuid),
 	CALL(getpid),
 	CALL(getrandom),
+	CALL(getresuid),
 	CALL(getsockname),
 	CALL(getsockopt),
 	CALL(gettid),

@@ -202,21 +202,20 @@ static void tell_stacks(const struct cause *c)
 
 	for (unsigned i = 0; watch && i < CAUSE_STACKS; i++) {
 		const struct watch_stack *stack = watch_get(watch, c->stacks[i]); /* a peer's is none */
-		char text[PARAGRAPH] = "";
 
 		if (!stack)
 			continue;
 		any = true;
-		add_line(text, sizeof(text), "  %s", explain_word(EXPLAIN_WORD_STACK + i));
+		*report.text = '\0';
+		add_line(report.text, sizeof(report.text), "  %s", explain_word(EXPLAIN_WORD_STACK + i));
 		for (unsigned f = 0; f < FRAMES_TOLD && f < stack->count; f++)
-			add_frame(text, sizeof(text), watch, f, stack->frames[f]);
-		write_text(text, strlen(text));
+			add_frame(report.text, sizeof(report.text), watch, f, stack->frames[f]);
+		write_text(report.text, strlen(report.text));
 	}
 	if (any) {
-		char text[EXPLAIN_TEXT] = "";
-
-		add_line(text, sizeof(text), "  %s", explain_word(EXPLAIN_WORD_LINES));
-		write_text(text, strlen(text));
+		*report.text = '\0';
+		add_line(report.text, sizeof(report.text), "  %s", explain_word(EXPLAIN_WORD_LINES));
+		write_text(report.text, strlen(report.text));
 	}
 }
 

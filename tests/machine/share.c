@@ -1239,7 +1239,7 @@ static void sleeping_in_calls(void)
 	refuse_userfaultfd();
 
 	struct ibv_pd *pd = open_pd();
-	uint8_t *memory = get_pages(BYTES), *elsewhere = get_pages(BYTES);
+	uint8_t *memory = get_pages(BYTES + PAGE), *elsewhere = get_pages(BYTES);
 
 	CHECK(shares_beside(pd, memory, elsewhere, false));
 	CHECK(!shares_beside(pd, memory, elsewhere, true));

@@ -4,14 +4,15 @@
 # usage: trace_capture.sh PROGRAM GOLDEN ICRC
 #
 # What tshark sees in the capture that PROGRAM writes is what GOLDEN says: the packets in order, their headers, no fault of any
-# layer, checksums right; ICRC (a script) finds the ICRC right. With GOLDEN=new what is seen is printed.
+# layer, checksums right; ICRC (a script) finds the ICRC right. With GOLDEN=new what is seen is printed. $EMULATOR, if set, runs PROGRAM.
 set -eu
 
 command -v tshark >/dev/null || { echo "skipped: tshark is not installed"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$1" "$work/capture.pcapng"
+# shellcheck disable=SC2086 # a list of words
+${EMULATOR-} "$1" "$work/capture.pcapng"
 /usr/bin/python3 "$3" "$work/capture.pcapng" >"$work/seen"
 # Its guess that any payload may be NFS's takes an empty one for a malformed packet.
 see() {

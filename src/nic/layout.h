@@ -27,7 +27,7 @@
 #include "observe/counters.h"
 #include "observe/story.h"
 
-#define NIC_LAYOUT_VERSION 17
+#define NIC_LAYOUT_VERSION 18
 #define NIC_MAGIC	   0x65636f7275ULL /* "uroce" */
 
 /* A QPN is slot << 14 | index. Slot 0 is kept for QP0 and QP1. A process takes up to four slots. */
@@ -43,7 +43,8 @@
 #define NIC_MAX_WR	   32768
 #define NIC_MAX_CQE	   ((1 << 23) - 1)
 #define NIC_MAX_SGE	   32
-#define NIC_GUARD_BYTES	   65536 /* the largest page of any machine */
+#define NIC_PAGE_MIN	   4096
+#define NIC_PAGE_MAX	   65536 /* of any machine */
 #define NIC_MAX_INLINE	   1024
 #define NIC_MAX_RD_ATOMIC  128
 #define NIC_MAX_MSG	   (1ULL << 31)
@@ -427,12 +428,13 @@ struct nic_segment {
 	struct cause_ring causes;
 	struct story_ring stories;
 	struct seg_file files[NIC_FILES];
-	_Alignas(NIC_GUARD_BYTES) uint8_t guard[NIC_GUARD_BYTES]; /* of each mapping (nic/mapping.h); holds nothing */
+	/* Of each mapping (nic/mapping.h); holds nothing. Wherever a page's multiple is from its beginning, it has that page. */
+	_Alignas(NIC_PAGE_MIN) uint8_t guard[2 * NIC_PAGE_MAX - NIC_PAGE_MIN];
 	struct seg_cq cqs[NIC_MAX_CQ];
 	struct seg_srq srqs[NIC_MAX_SRQ];
 	struct seg_qp qps[NIC_MAX_QP];
 	struct seg_mr mrs[NIC_MAX_MR];
-	_Alignas(4096) uint8_t
+	_Alignas(NIC_PAGE_MIN) uint8_t
 		arena[]; /* offsets in the structures above count from the segment's start */
 };
 

@@ -32,9 +32,10 @@ void *mapping_make(uint64_t bytes, int flags, int fd, uint64_t offset)
 	return map == MAP_FAILED ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, (off_t)offset) : map;
 }
 
-void mapping_guard(void *page)
+void mapping_guard(void *from)
 {
 	KEEP_ERRNO;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
-	madvise(page, (size_t)sysconf(_SC_PAGESIZE), GUARD_INSTALL);
+	madvise((void *)(((uintptr_t)from + page - 1) & ~(page - 1)), page, GUARD_INSTALL);
 }

@@ -15,7 +15,7 @@
 /* As mmap(2), readable and writable; bytes are whole pages. MAP_FAILED with errno. */
 void *mapping_make(uint64_t bytes, int flags, int fd, uint64_t offset);
 
-/* A page that nobody must touch. */
-void mapping_guard(void *page);
+/* Makes a page that nobody must touch: the first whole one from there on. */
+void mapping_guard(void *from);
 
 #endif

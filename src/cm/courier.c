@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cm/engine.h"
+#include "local/user.h"
 #include "nic/abstract_name.h"
 #include "nic/descriptor.h"
 #include "nic/gid.h"
@@ -356,20 +357,16 @@ void courier_run(struct cm *cm)
 	}
 }
 
-/* Of a process of this user: the kernel writes the real one. */
+/* Of a process of this user. */
 static bool is_of_our_user(struct cm *cm, struct msghdr *message)
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
-		struct ucred who;
+	uid_t who;
 
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
-			continue;
-		memcpy(&who, CMSG_DATA(c), sizeof(who));
-		if (who.uid == getuid())
-			return true;
-		cm_record(cm, NULL, CAUSE_CM_OTHER_USER, EPERM, who.uid);
+	if (!user_sent(message, &who))
 		return false;
-	}
+	if (who == getuid())
+		return true;
+	cm_record(cm, NULL, CAUSE_CM_OTHER_USER, EPERM, who);
 	return false;
 }
 

@@ -18,6 +18,7 @@
 #include "nic/abstract_name.h"
 #include "nic/descriptor.h"
 #include "nic/gid.h"
+#include "nic/proc.h"
 
 #define BLOCK	   64u /* ports */
 #define TRIES	   4096
@@ -43,28 +44,15 @@ static uint32_t random_number(void)
 	return number;
 }
 
-static void read_numbers(const char *path, unsigned *first, unsigned *second)
-{
-	FILE *file = fopen(path, "re");
-	char text[64];
-
-	if (!file)
-		return;
-	if (!fgets(text, sizeof(text), file) || sscanf(text, "%u %u", first, second) < 1)
-		errno = EINVAL;
-	fclose(file);
-}
-
 /* The system's range of ports that are chosen. */
 static void chosen_range(unsigned *first, unsigned *last)
 {
-	*first = 32768;
-	*last = 60999;
-	read_numbers("/proc/sys/net/ipv4/ip_local_port_range", first, last);
-	if (*first < 1 || *last > UINT16_MAX || *last < *first + BLOCK) {
-		*first = 32768;
-		*last = 60999;
-	}
+	unsigned long numbers[2];
+	bool known = proc_numbers("/proc/sys/net/ipv4/ip_local_port_range", numbers) == 2 && numbers[0] >= 1 && numbers[1] <= UINT16_MAX &&
+		     numbers[1] >= numbers[0] + BLOCK;
+
+	*first = known ? (unsigned)numbers[0] : 32768;
+	*last = known ? (unsigned)numbers[1] : 60999;
 }
 
 /* As the kernel's rdma_cm: low ports are for the privileged. */
@@ -72,12 +60,12 @@ static bool may_bind(uint16_t port)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2] = { 0 };
-	unsigned first = 1024, unused;
+	unsigned long numbers[2] = { 1024 };
 
-	if (port >= first)
+	if (port >= numbers[0])
 		return true;
-	read_numbers("/proc/sys/net/ipv4/ip_unprivileged_port_start", &first, &unused);
-	return port >= first || (!syscall(SYS_capget, &header, data) && data[0].effective & 1u << CAP_NET_BIND_SERVICE);
+	proc_numbers("/proc/sys/net/ipv4/ip_unprivileged_port_start", numbers);
+	return port >= numbers[0] || (!syscall(SYS_capget, &header, data) && data[0].effective & 1u << CAP_NET_BIND_SERVICE);
 }
 
 static void write_name(uint16_t ps, uint16_t port, const char *address, char *name)
@@ -339,12 +327,12 @@ static int bind_one(struct cm_id *id, uint16_t port, bool reuse)
 /* Where the program has not said it: who listens for all of IPv4 does so for IPv4 alone, of IPv6 the system's setting says it. */
 static bool is_for_one_family(const struct cm_id *id)
 {
-	unsigned only = 0, unused;
+	unsigned long numbers[2] = { 0 };
 
 	if (id->src.any.sa_family == AF_INET)
 		return true;
-	read_numbers("/proc/sys/net/ipv6/bindv6only", &only, &unused);
-	return only;
+	proc_numbers("/proc/sys/net/ipv6/bindv6only", numbers);
+	return numbers[0];
 }
 
 int name_bind(struct cm_id *id, uint16_t port)

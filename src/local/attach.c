@@ -28,6 +28,7 @@
 #include "nic/observed.h"
 #include "nic/segment.h"
 #include "nic/share.h"
+#include "observe/pass.h"
 
 #define BACKLOG	  128
 #define SUSPICION 1000000000ull /* ns: for how long a lock may outlive its process's sockets */
@@ -382,7 +383,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 
 	*why = user_check(fd, false, nic->seg_fd, -1, &cred);
 	if (*why) {
-		close(fd);
+		descriptor_close(fd);
 		return;
 	}
 
@@ -592,8 +593,6 @@ static enum cause_code welcomed(struct nic *nic, struct endpoint *endpoint,
 static void serve_observer(struct nic *nic, struct endpoint *endpoint, const struct message *ask)
 {
 	struct message answer = introduction(nic, MESSAGE_TRACED);
-	struct ucred cred = { 0 };
-	socklen_t length = sizeof(cred);
 	int fd = endpoint->fd, ring = -1;
 
 	pthread_mutex_lock(&nic->attach->lock);
@@ -601,10 +600,7 @@ static void serve_observer(struct nic *nic, struct endpoint *endpoint, const str
 	pthread_mutex_unlock(&nic->attach->lock);
 	helper_ignore(nic, fd);
 	free(endpoint);
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &length) || cred.uid != geteuid())
-		answer.status = EPERM;
-	else
-		answer.status = (uint32_t)observed_prepare(nic, &ring);
+	answer.status = pass_is_own_user(fd) ? (uint32_t)observed_prepare(nic, &ring) : EPERM;
 	if (message_send(fd, &answer, &ring, !answer.status) || answer.status)
 		descriptor_close(fd);
 	else

@@ -80,3 +80,17 @@ enum cause_code user_check(int connection, bool accepted, int ours, int theirs, 
 	/* In another PID namespace. Who connected says who he was then; of who listens no more is known than when he began to. */
 	return !accepted || cred->uid == geteuid() ? CAUSE_NONE : CAUSE_PEER_OTHER_USER;
 }
+
+bool user_sent(struct msghdr *message, uid_t *user)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+		struct ucred who;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
+			continue;
+		memcpy(&who, CMSG_DATA(c), sizeof(who));
+		*user = who.uid;
+		return true;
+	}
+	return false;
+}

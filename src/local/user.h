@@ -19,4 +19,7 @@
  * theirs: its, or -1 while we do not have it. *cred becomes who connected, or listens. */
 enum cause_code user_check(int connection, bool accepted, int ours, int theirs, struct ucred *cred);
 
+/* Who sent a datagram that came by a socket with SO_PASSCRED: the real user, as the kernel writes it. false: it does not say. */
+bool user_sent(struct msghdr *message, uid_t *user);
+
 #endif

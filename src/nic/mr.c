@@ -2,7 +2,6 @@
 /*
  * Memory regions. The protocol of deregistration is docs/protocols.md, "Memory region".
  */
-#include "nic/keep_errno.h"
 #include "nic/mr.h"
 
 #include <errno.h>
@@ -12,6 +11,7 @@
 
 #include "nic/buffers.h"
 #include "nic/crash.h"
+#include "nic/keep_errno.h"
 #include "nic/mw.h"
 #include "nic/share.h"
 #include "nic/visit.h"

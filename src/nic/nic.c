@@ -3,7 +3,6 @@
  * The process's NIC: made for the first context, given up with the last, orphaned in a forked
  * child.
  */
-#include "nic/keep_errno.h"
 #include "nic/nic.h"
 
 #include <errno.h>
@@ -22,6 +21,7 @@
 #include "nic/buffers.h"
 #include "nic/descriptor.h"
 #include "nic/helper.h"
+#include "nic/keep_errno.h"
 #include "nic/life.h"
 #include "nic/lock.h"
 #include "nic/observed.h"

@@ -23,10 +23,13 @@ static void ready(struct nic *nic, struct helper_source *source)
 {
 	struct observed *observed = (struct observed *)source;
 	char byte;
-	ssize_t n = recv(observed->connection, &byte, 1, MSG_DONTWAIT);
 
-	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
-		return;
+	if (descriptor_is_ours(observed->connection)) {
+		ssize_t n = recv(observed->connection, &byte, 1, MSG_DONTWAIT);
+
+		if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+			return;
+	}
 	trace_end();
 	helper_ignore(nic, observed->connection);
 	descriptor_close(observed->connection);

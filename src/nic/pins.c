@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "nic/proc.h"
+
 /* Whether a line of /proc/self/status says more than 0. */
 static bool status_tells(const char *field)
 {
@@ -98,14 +100,9 @@ bool pins_of_rings(uint64_t start, uint64_t end)
 /* Whether anybody on the machine has a context of asynchronous I/O. */
 static bool contexts_exist(void)
 {
-	FILE *file = fopen("/proc/sys/fs/aio-nr", "re");
-	unsigned long count;
-	char text[64];
-	bool exist = !file || !fgets(text, sizeof(text), file) || sscanf(text, "%lu", &count) != 1 || count;
+	unsigned long numbers[2];
 
-	if (file)
-		fclose(file);
-	return exist;
+	return !proc_numbers("/proc/sys/fs/aio-nr", numbers) || numbers[0];
 }
 
 /* Such a context is a mapping. */

@@ -3,7 +3,6 @@
  * Queue pairs: creation, destruction, the states as initiators see them, flushing. The transitions
  * and their attributes are nic/qp_modify.c, posting is nic/qp_post.c, execution nic/requester.c.
  */
-#include "nic/keep_errno.h"
 #include "nic/qp.h"
 
 #include <errno.h>
@@ -15,6 +14,7 @@
 #include "local/attach.h"
 #include "nic/attention.h"
 #include "nic/crash.h"
+#include "nic/keep_errno.h"
 #include "nic/qp_internal.h"
 #include "nic/requester.h"
 #include "nic/responder.h"

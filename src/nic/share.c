@@ -18,6 +18,7 @@
 #include "nic/descriptor.h"
 #include "nic/files.h"
 #include "nic/pins.h"
+#include "nic/proc.h"
 #include "nic/ranges.h"
 #include "nic/switch.h"
 #include "nic/threads.h"
@@ -77,16 +78,9 @@ struct look {
 
 static uint64_t read_mappings_max(void)
 {
-	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
-	unsigned long max = MAPPINGS_DEFAULT;
-	char text[64];
+	unsigned long numbers[2];
 
-	if (file) {
-		if (!fgets(text, sizeof(text), file) || sscanf(text, "%lu", &max) != 1)
-			max = MAPPINGS_DEFAULT;
-		fclose(file);
-	}
-	return max;
+	return proc_numbers("/proc/sys/vm/max_map_count", numbers) ? numbers[0] : MAPPINGS_DEFAULT;
 }
 
 static int make_file(struct stat *st)
@@ -235,8 +229,7 @@ static void end_haunts(struct nic *nic)
 			i++;
 			continue;
 		}
-		fallocate(share->switcher.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)haunt->start,
-			  (off_t)(haunt->end - haunt->start));
+		switch_empty(&share->switcher, haunt->start, haunt->end - haunt->start);
 		*haunt = share->haunts[--share->haunted];
 	}
 }

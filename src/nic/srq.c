@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared receive queues. */
-#include "nic/keep_errno.h"
 #include "nic/srq.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "nic/keep_errno.h"
 #include "nic/visit.h"
 #include "observe/trace.h"
 #include "observe/watch.h"

@@ -24,6 +24,14 @@ socklen_t pass_address(struct sockaddr_un *address, const char *name)
 	return sizeof(*address);
 }
 
+bool pass_is_own_user(int socket)
+{
+	struct ucred peer;
+	socklen_t length = sizeof(peer);
+
+	return !getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) && peer.uid == geteuid();
+}
+
 int pass_send(int socket, int fd)
 {
 	char byte = 0;

@@ -505,14 +505,6 @@ size_t trace_more(const struct trace_event *event, void *to)
 
 /* ---- Meeting ---- */
 
-static bool is_own_user(int socket)
-{
-	struct ucred peer;
-	socklen_t length = sizeof(peer);
-
-	return !getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) && peer.uid == geteuid();
-}
-
 static int bind_to(int fd, const char *name)
 {
 	struct sockaddr_un address;
@@ -575,7 +567,7 @@ bool trace_next(int socket, uint32_t snap, struct trace_reader *reader)
 
 		if (connection < 0)
 			return false;
-		if (is_own_user(connection))
+		if (pass_is_own_user(connection))
 			ring = ring_from(connection);
 		if (ring >= 0 && !trace_open(reader, ring, connection)) {
 			/* Its answer, for which the process waits. */
@@ -599,7 +591,7 @@ int trace_give(const char *name, int ring, uint32_t *snap)
 		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (length && !connect(fd, (struct sockaddr *)&address, length) && is_own_user(fd) && !pass_send(fd, ring) &&
+	if (length && !connect(fd, (struct sockaddr *)&address, length) && pass_is_own_user(fd) && !pass_send(fd, ring) &&
 	    recv(fd, snap, sizeof(*snap), 0) == sizeof(*snap))
 		return fd;
 	descriptor_close(fd);

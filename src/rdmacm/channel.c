@@ -6,14 +6,14 @@
 
 PUBLIC struct rdma_event_channel *rdma_create_event_channel(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct channel *channel;
 	int error;
 
-	/* What the environment asks for counts from here on, also that causes be told. */
-	if (!list)
+	error = devices_begin();
+	if (error) {
+		errno = error;
 		return NULL;
-	ibv_free_device_list(list);
+	}
 	channel = calloc(1, sizeof(*channel));
 	if (!channel)
 		return NULL;

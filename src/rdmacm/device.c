@@ -14,6 +14,7 @@ static struct {
 	pthread_mutex_t lock;
 	struct device *list;
 	unsigned count;
+	bool begun;
 } devices = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static _Atomic unsigned generation;
@@ -37,6 +38,7 @@ static void forget_devices(void)
 	pthread_mutex_init(&devices.lock, NULL);
 	devices.list = NULL;
 	devices.count = 0;
+	devices.begun = false;
 	generation++;
 }
 
@@ -71,6 +73,23 @@ static int open_device(struct ibv_device *ibdev, struct device *device)
 	device->initiator_depth = at_most_255(attr.max_qp_init_rd_atom);
 	device->responder_resources = at_most_255(attr.max_qp_rd_atom);
 	return 0;
+}
+
+int devices_begin(void)
+{
+	struct ibv_device **list = NULL;
+	int error = 0;
+
+	lock_devices();
+	if (!devices.begun) {
+		list = ibv_get_device_list(NULL);
+		error = list ? 0 : errno;
+		devices.begun = list;
+	}
+	unlock_devices();
+	if (list)
+		ibv_free_device_list(list);
+	return error;
 }
 
 /* Opens all that there are. Under the lock. ENODEV: none. */

@@ -110,7 +110,10 @@ static inline bool is_forked(unsigned generation)
 /* sizeof its kind of address; 0: neither IPv4 nor IPv6. */
 socklen_t address_length(const struct sockaddr *address);
 
-/* device.c: the device that has the address, with its default PD, until device_release(). ENODEV. */
+/* device.c: looks at the environment, once: what it asks for counts from here on, also that causes be told. 0 or errno. */
+int devices_begin(void);
+
+/* The device that has the address, with its default PD, until device_release(). ENODEV. */
 int device_hold(const union ibv_gid *gid, struct device **device);
 void device_release(struct device *device);
 /* Its index in the table of the port, or -1. */

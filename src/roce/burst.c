@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Packets on their way out. See burst.h. */
-#include "nic/keep_errno.h"
 #include "roce/burst.h"
 
 #include <errno.h>
@@ -11,6 +10,7 @@
 
 #include "nic/descriptor.h"
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 #include "observe/trace.h"
 
 #ifndef UDP_SEGMENT

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The UDP sockets of an address. See port.h. */
-#include "nic/keep_errno.h"
 #include "roce/port.h"
 
 #include <errno.h>
@@ -14,6 +13,7 @@
 
 #include "nic/descriptor.h"
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 #include "roce/burst.h"
 #include "roce/steering.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Who gets what arrives. See steering.h. */
-#include "nic/keep_errno.h"
 #include "roce/steering.h"
 
 #include <errno.h>
@@ -10,9 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "local/user.h"
 #include "nic/abstract_name.h"
 #include "nic/descriptor.h"
 #include "nic/gid.h"
+#include "nic/keep_errno.h"
 
 /* Of a CM message in a UDP payload: its attribute, SIDR_REP's number, and the comm IDs, of which the receiver's is the second, but of
  * SIDR_REP the first. */
@@ -354,20 +355,6 @@ bool strays_hand_over(struct strays_batch *batch, struct strays *ours)
 	return ours && descriptor_is_ours(ours->fd) && (sendmsg(ours->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN);
 }
 
-/* Only processes of this user may put words into others' mouths. */
-static bool is_of_our_user(struct msghdr *message)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
-		struct ucred who;
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
-			continue;
-		memcpy(&who, CMSG_DATA(c), sizeof(who));
-		return who.uid == getuid();
-	}
-	return false;
-}
-
 /* The packets of one message. */
 static void read_strays(struct nic *nic, const uint8_t *bytes, size_t length,
 			void (*arrived)(void *arg, const struct arrival *arrival), void *arg)
@@ -411,10 +398,12 @@ void strays_receive(struct strays *strays, struct nic *nic, void (*arrived)(void
 			.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
 		};
 		ssize_t n = recvmsg(strays->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		uid_t sender;
 
 		if (n < 0)
 			break;
-		if (message.msg_flags & MSG_TRUNC || !is_of_our_user(&message))
+		/* Only processes of this user may put words into others' mouths. */
+		if (message.msg_flags & MSG_TRUNC || !user_sent(&message, &sender) || sender != getuid())
 			counter_add(&nic->seg->counters.rx_malformed, 1);
 		else
 			read_strays(nic, bytes, (size_t)n, arrived, arg);

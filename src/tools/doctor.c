@@ -31,6 +31,7 @@
 
 #include "nic/abstract_name.h"
 #include "nic/gid.h"
+#include "nic/proc.h"
 #include "nic/switch.h"
 #include "roce/port.h"
 #include "tools/libraries.h"
@@ -106,15 +107,9 @@ static const char *action_for(int err, const char *otherwise)
 /* The number in a file of one line, or -1. */
 static long read_number(const char *path)
 {
-	FILE *file = fopen(path, "re");
-	long number = -1;
+	unsigned long numbers[2];
 
-	if (!file)
-		return -1;
-	if (fscanf(file, "%ld", &number) != 1)
-		number = -1;
-	fclose(file);
-	return number;
+	return proc_numbers(path, numbers) ? (long)numbers[0] : -1;
 }
 
 static void check_kernel(struct patient *patient)

@@ -69,6 +69,8 @@ CAUSE(RNR_WAIT, 58, "a request waits long for a receive at the other end")
 
 /* Flushes and consequences */
 CAUSE(FLUSHED, 60, "flushed: the queue pair was already in the error state")
+CAUSE(FLUSHED_BY_PROGRAM, 68, "flushed: the program itself moved the queue pair to the error state")
+CAUSE(FLUSHED_BY_CQ, 69, "flushed: a completion queue of the queue pair had been full")
 CAUSE(CQ_OVERFLOW, 61, "the completion queue was full")
 CAUSE(BAD_REQUEST, 63, "a packet from the peer that its message has no place for")
 CAUSE(BUFFER_CHANGED, 64, "the memory of a send request was changed before its completion was polled")

@@ -88,8 +88,8 @@ TEXT(RECEIVE_TOO_SHORT, MESSAGE, S(REM_INV_REQ_ERR) | S(LOC_LEN_ERR), 0, 0,
      N_("Post receives as long as the longest message, in the order in which messages come: each takes the oldest one, whatever "
 	"its length."))
 TEXT(RECEIVE_BAD_SGE, MESSAGE, S(REM_OP_ERR) | S(LOC_PROT_ERR), 0, 0,
-     N_("an SGE of the receive that it met is not valid: {length:bytes} at {addr} with lkey {key}[, {miss} the region {region}, "
-	"which has {region_access}]."),
+     N_("an SGE of the receive that it met is not valid: {length:bytes} at {addr} with lkey {key}[, {miss} the region "
+	"{region}, which has {region_access}][ ({value:cause})]."),
      N_("The receiver must post SGEs that lie within a region of the queue pair's PD, registered with IBV_ACCESS_LOCAL_WRITE."))
 TEXT(RESPONDER_DEPTH, MESSAGE, S(REM_INV_REQ_ERR), 0, 0,
      N_("it is READ or atomic number {value} under way, and max_dest_rd_atomic of {there} is {limit:zero}."),
@@ -115,7 +115,7 @@ TEXT(RNR_WAIT, REQUEST, 0, 0, 0,
 	"each wait is {limit:ms} (its min_rnr_timer), and rnr_retry {count:zero} allows more of them."),
      N_("Post receives in time, and set min_rnr_timer to a short wait, as 12 (0.64 ms): 0 is the longest there is, 655.36 ms."))
 TEXT(REMOTE_CQ_ERROR, MESSAGE, S(REM_OP_ERR), 0, 0,
-     N_("the completion queue for receives at {there} is in error: it had been full."),
+     N_("the completion queue for receives at {there} is in error: it had been full[; completions lost: {count}]."),
      N_("Make that CQ as deep as all queues that complete in it together, and poll it more often."))
 TEXT(NAK_INVALID_REQUEST, REQUEST, S(REM_INV_REQ_ERR), 0, 0,
      N_("QP {peer_qpn} of the other host refused it as an invalid request (NAK); packets say no more."),
@@ -196,8 +196,15 @@ TEXT(WIRE_MTU, REQUEST, S(RETRY_EXC_ERR), 0, 0,
 /* Flushes and consequences */
 TEXT(FLUSHED, REQUEST, S(WR_FLUSH_ERR), 0, 0,
      N_("it was not carried out: the queue pair was in the error state already."),
-     N_("This is a consequence. Find the first completion of this queue pair whose status is another; or the program itself "
-	"moved it to ERR."))
+     N_("This is a consequence. Find the first completion of this queue pair whose status is another."))
+TEXT(FLUSHED_BY_PROGRAM, REQUEST, S(WR_FLUSH_ERR), 0, 0,
+     N_("it was not carried out: no error came before, the program itself had moved the queue pair to ERR (ibv_modify_qp, or "
+	"rdma_disconnect). Requests of its send queue that are lost so: {count}."),
+     N_("Nothing, if the connection was to end. Else poll for the completions of all that was posted before leaving RTS."))
+TEXT(FLUSHED_BY_CQ, REQUEST, S(WR_FLUSH_ERR), 0, 0,
+     N_("it was not carried out: a completion queue of the queue pair had been full, which is the error."),
+     N_("Create that CQ as deep as the send and receive queues that complete in it together, or poll more often; see "
+	"CQ_OVERFLOW."))
 TEXT(CQ_OVERFLOW, CQ, 0, 0, 0,
      N_("it was full with {limit} entries; completions lost: {count}. All queue pairs that use it go to the error state."),
      N_("Create it as deep as the send and receive queues that complete in it together, or poll more often. ibv_poll_cq does "

@@ -49,7 +49,8 @@ same_status_has_different_sentences() {
 		"full_of_unsignaled full_never_polled full_too_deep" \
 		"mtu_mismatch qp_without_right receive_too_short" \
 		"atomic_too_short message_too_long" "read_without_depth address_handle_of_other_pd" \
-		"window_without_right window_outside_its_region"; do
+		"window_without_right window_outside_its_region" \
+		"receive_outside_its_region receive_deregistered remote_cq_full"; do
 		: >sentences
 		for mistake in $group; do
 			status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" "$mistake"
@@ -77,6 +78,23 @@ flushes_are_counted_under_their_cause() {
 	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" first_of_many_flushes
 	same "paragraphs of FLUSHED" 0 "$(grep -c FLUSHED err)"
 	grep -A 1 RKEY_IS_LKEY err | grep -q 'After it 99 work requests were flushed' || fail "said $(cat err)"
+}
+
+# What vendor_err of a flushed request says, and under what it is counted: an error before it, the CQ, the program.
+flushes_tell_what_they_come_of() {
+	for way in "first_of_many_flushes 60 RKEY_IS_LKEY 99" "flushed_by_program 68 FLUSHED_BY_PROGRAM 5" "flushed_by_cq 69 CQ_OVERFLOW 18"; do
+		set -- $way
+		status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" "$1"
+		says "$3" "After it $4 work requests were flushed" err
+		[ "$1" = flushed_by_cq ] || same "vendor_err of $1" "vendor_err=$(printf 0x%x "$2")" "$(tail -n 1 out)"
+		status 0 $english "$uroce" explain "$2"
+		cat out >>documented
+	done
+	same "documented" 3 "$(grep -c '^  FLUSHED' documented)"
+	# Giving up a connection is no failure.
+	status 0 "$uroce" run -- "$HERE/mistakes" flushed_by_program
+	[ -s err ] && fail "said $(cat err)"
+	:
 }
 
 what_repeats_is_summed_up() {

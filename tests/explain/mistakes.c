@@ -327,6 +327,15 @@ static void mtu_mismatch(void)
 	ends_with(IBV_WC_REM_INV_REQ_ERR);
 }
 
+/* Their packets have other sizes: an answer comes that does not fit. */
+static void mtu_mismatch_of_read(void)
+{
+	with.mtu_b = IBV_MTU_256;
+	connect_both();
+	post(IBV_WR_RDMA_READ, 5, sge_of(3000), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_BAD_RESP_ERR);
+}
+
 static void local(struct ibv_sge sge)
 {
 	post_receive(receive_sge());
@@ -515,6 +524,39 @@ static void first_of_many_flushes(void)
 		ends_with(IBV_WC_WR_FLUSH_ERR);
 }
 
+/* What waits when the program gives the connection up. */
+static void flushed_by_program(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	with.rnr_retry = 7;
+	connect_both();
+	for (uint64_t i = 0; i < 6; i++)
+		post(IBV_WR_SEND, i + 5, sge_of(8), 0, 0);
+	must(!ibv_modify_qp(a, &attr, IBV_QP_STATE), "ERR");
+	for (int i = 0; i < 6; i++)
+		ends_with(IBV_WC_WR_FLUSH_ERR);
+}
+
+/* What is posted after nobody has polled the CQ, and it was full. */
+static void flushed_by_cq(void)
+{
+	struct ibv_async_event event;
+
+	with.cqe = 1;
+	with.rnr_retry = 7;
+	connect_both();
+	for (int i = 0; i < 16; i++)
+		post_receive(receive_sge());
+	for (int i = 0; i <= cq->cqe; i++)
+		post(IBV_WR_SEND, 1, sge_of(8), 0, 0);
+	do
+		must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+	while (event.event_type != IBV_EVENT_QP_FATAL);
+	for (uint64_t i = 0; i < 4; i++)
+		post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+}
+
 static void many_times(void)
 {
 	open_device();
@@ -652,6 +694,60 @@ static void receive_outside_its_region(void)
 	say("addr", (uintptr_t)remote_memory + 1);
 	post(IBV_WR_SEND, 5, sge_of(LENGTH), 0, 0);
 	ends_with(IBV_WC_REM_OP_ERR);
+}
+
+static void receive_deregistered(void)
+{
+	struct ibv_sge sge;
+
+	connect_both();
+	sge = receive_sge();
+	post_receive(sge);
+	say("addr", sge.addr);
+	say("key", sge.lkey);
+	ibv_dereg_mr(remote); /* the receive is still posted */
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	ends_with(IBV_WC_REM_OP_ERR);
+}
+
+/* The other end is another process, stopped, whose CQ for receives is full. */
+static void remote_cq_full(void)
+{
+	uint32_t number, entries;
+	int there[2], back[2];
+
+	must(!pipe(there) && !pipe(back), "pipe");
+	with.receive_cqe = 1;
+
+	pid_t child = fork();
+
+	open_device();
+	entries = (uint32_t)receive_cq->cqe;
+	a = b = make_qp();
+	if (!child) {
+		must(read(back[0], &number, sizeof(number)) == sizeof(number), "read");
+		connect_to(a, number, &gid, with.mtu_a);
+		for (uint32_t i = 0; i < 16; i++)
+			post_receive(receive_sge());
+		must(write(there[1], &a->qp_num, sizeof(a->qp_num)) == sizeof(a->qp_num), "write");
+		for (;;)
+			pause();
+	}
+	must(write(back[1], &a->qp_num, sizeof(a->qp_num)) == sizeof(a->qp_num), "write");
+	must(read(there[0], &number, sizeof(number)) == sizeof(number), "read");
+	connect_to(a, number, &gid, with.mtu_a);
+	say("a", a->qp_num);
+	say("b", number);
+	kill(child, SIGSTOP);
+	must(waitpid(child, NULL, WUNTRACED) == child, "stopped");
+	for (uint32_t i = 0; i <= entries; i++) {
+		post(IBV_WR_SEND, i, sge_of(8), 0, 0);
+		ends_with(IBV_WC_SUCCESS);
+	}
+	post(IBV_WR_SEND, 55, sge_of(8), 0, 0);
+	ends_with(IBV_WC_REM_OP_ERR);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
 }
 
 /* A CQ for receives that takes fewer than arrive, and nobody polls. */
@@ -964,6 +1060,7 @@ static const struct {
 	MISTAKE(retry_wrong_psn),
 	MISTAKE(retry_dead_peer),
 	MISTAKE(mtu_mismatch),
+	MISTAKE(mtu_mismatch_of_read),
 	MISTAKE(lkey_unknown),
 	MISTAKE(lkey_one_byte_out),
 	MISTAKE(lkey_is_rkey),
@@ -982,6 +1079,8 @@ static const struct {
 	MISTAKE(full_never_polled),
 	MISTAKE(full_too_deep),
 	MISTAKE(first_of_many_flushes),
+	MISTAKE(flushed_by_program),
+	MISTAKE(flushed_by_cq),
 	MISTAKE(many_times),
 	MISTAKE(too_much_inline),
 	MISTAKE(too_many_sges),
@@ -994,6 +1093,8 @@ static const struct {
 	MISTAKE(read_without_depth),
 	MISTAKE(address_handle_of_other_pd),
 	MISTAKE(receive_outside_its_region),
+	MISTAKE(receive_deregistered),
+	MISTAKE(remote_cq_full),
 	MISTAKE(remote_cq_too_small),
 	MISTAKE(window_without_right),
 	MISTAKE(window_outside_its_region),

@@ -342,6 +342,7 @@ void nic_qp_reset(struct nic_qp *qp)
 	nic_rq_reset(&qp->rq, qp->generation, visited);
 	qp->established = false;
 	atomic_store(&qp->shared->peer_instance, 0);
+	atomic_store(&qp->shared->why, 0);
 	qp->drain_event = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 }
@@ -446,16 +447,20 @@ void nic_qp_attend(struct nic_qp *qp)
 		nic_qp_raise(qp, IBV_EVENT_COMM_EST);
 	}
 	if (word & NIC_QP_RESP_ERROR && qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET) {
-		if (word & NIC_QP_ACCESS_ERR)
-			nic_qp_raise(qp, IBV_EVENT_QP_ACCESS_ERR);
-		if (word & NIC_QP_REQ_ERR)
-			nic_qp_raise(qp, IBV_EVENT_QP_REQ_ERR);
-		cause_record(nic_causes(qp->nic),
-			     &(struct cause){ .code = CAUSE_PEER_REPORTED,
+		/* Nobody could say what it was: who did it has died. */
+		uint64_t why = atomic_load(&qp->shared->why);
+
+		if (why != CAUSE_TOLD && !(why && cause_tell(nic_causes(qp->nic), why)))
+			cause_record(nic_causes(qp->nic),
+				     &(struct cause){ .code = CAUSE_PEER_REPORTED,
 					      .qpn = qp->qpn,
 					      .peer_qpn = qp->attr.dest_qp_num,
 					      .state = qp->state,
 					      .value = word & NIC_QP_RESP_ERROR });
+		if (word & NIC_QP_ACCESS_ERR)
+			nic_qp_raise(qp, IBV_EVENT_QP_ACCESS_ERR);
+		if (word & NIC_QP_REQ_ERR)
+			nic_qp_raise(qp, IBV_EVENT_QP_REQ_ERR);
 		nic_qp_fail(qp, CAUSE_FLUSHED);
 		requester_run(qp);
 	}

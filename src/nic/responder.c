@@ -302,8 +302,9 @@ static bool add_flag(struct seg_qp *qp, uint64_t state, uint64_t flag)
 	return true;
 }
 
-void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag)
+void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag, uint64_t why)
 {
+	atomic_store_explicit(&qp->why, why, memory_order_relaxed);
 	if (add_flag(qp, state, flag)) {
 		crash_point(QP_FLAGGED);
 		attention_qp(target, index_of(target, qp));

@@ -29,6 +29,7 @@
 /* A cause of a queue pair (or another object), which may happen often. */
 struct kind {
 	uint32_t code, qpn;
+	uint32_t peer_qpn; /* of this process, which fails with it; 0: none */
 	uint64_t count, flushed, told; /* told: of count */
 	uint64_t order;		       /* of the last time */
 };
@@ -286,6 +287,8 @@ static bool count(const struct cause *c)
 	if (is_new) {
 		kind = &report.kinds[report.count++];
 		*kind = (struct kind){ .code = c->code, .qpn = c->qpn, .told = 1 };
+		if (c->role == CAUSE_OF_REQUEST && c->peer_pid == getpid())
+			kind->peer_qpn = c->peer_qpn;
 	}
 	kind->count++;
 	kind->order = ++report.order;
@@ -322,7 +325,7 @@ void report_flush(uint32_t code, uint32_t object)
 		return;
 	enter(&calm);
 	for (unsigned i = 0; i < report.count; i++)
-		if (report.kinds[i].qpn == object && (!code || report.kinds[i].code == code) &&
+		if ((report.kinds[i].qpn == object || report.kinds[i].peer_qpn == object) && (!code || report.kinds[i].code == code) &&
 		    (!last || report.kinds[i].order > last->order))
 			last = &report.kinds[i];
 	if (last)

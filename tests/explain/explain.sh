@@ -41,6 +41,37 @@ mistake_is_told() {
 	grep -q '怎么办：' err || fail "no remedy in: $(cat err)"
 }
 
+# Packets say only NAK. Where both ends are seen, it is told once what the responder knows, as of the request.
+mistake_is_told_over_the_wire() {
+	code=$(field 2 "$1")
+	[ "$code" ] || fail "$1 is not in the table"
+	export UROCE_TRANSPORT=roce UROCE_DEVICES=one,two
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" "$1"
+	says "$code" "$(fill "$(field 3 "$1")")" err
+	same "causes" 1 "$(grep -c '(cause [0-9]*)' err)"
+	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" "$1"
+	says "$code" "$(fill "$(field 4 "$1")")" err
+}
+
+# Each of two processes knows what happened; who sees both is told once, by who made the request.
+two_ends_tell_one_cause() {
+	for transport in auto roce; do
+		[ $transport = auto ] || export UROCE_TRANSPORT=$transport
+		status 0 $english "$uroce" explain -- "$HERE/mistakes" rkey_deregistered_by_peer
+		same "causes" 1 "$(grep -c '(cause [0-9]*)' err)"
+		says RKEY_DEREGISTERED "$(fill '{addr} with rkey {key}, whose region .* the other end has deregistered')" err
+		grep -q 'what failed here is told by the process at the other end' err || fail "said $(cat err)"
+		has_stack 'The call that it comes from:' 'post_wr at ' 'post at ' 'rdma at ' 'rkey_deregistered_by_peer at '
+		has_stack 'The region was registered by:' 'open_device at ' 'rkey_deregistered_by_peer at '
+		has_stack 'The region was deregistered by:' "rkey_deregistered_by_peer at .*mistakes.c:$(line '		ibv_dereg_mr(remote);')$"
+		has_stack 'The queue pair was created by:' 'make_qp at ' 'rkey_deregistered_by_peer at '
+		status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" rkey_deregistered_by_peer
+		says RKEY_DEREGISTERED "$(fill 'a message from QP .*{addr} with rkey {key}, whose region .* this end has deregistered')" err
+		grep -q PEER_REPORTED err && fail "said $(cat err)"
+	done
+	:
+}
+
 same_status_has_different_sentences() {
 	for group in "lkey_unknown lkey_one_byte_out lkey_is_rkey lkey_of_other_pd lkey_deregistered" \
 		"rkey_is_lkey rkey_of_other_pd rkey_seven_bytes_before rkey_deregistered rkey_without_right" \
@@ -55,7 +86,7 @@ same_status_has_different_sentences() {
 		for mistake in $group; do
 			status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" "$mistake"
 			# Without its numbers, of which some differ from run to run.
-			grep -v PEER_REPORTED err | grep -A 1 '(cause' | grep '^  QP.*index' | head -n 1 |
+			grep -A 1 '(cause' err | grep '^  QP.*index' | head -n 1 |
 				sed 's/0x[0-9a-f]*//g; s/[0-9]*//g' >>sentences
 		done
 		[ "$(sort -u sentences | wc -l)" = "$(echo "$group" | wc -w)" ] || fail "of $group some are told alike: $(cat sentences)"

@@ -180,10 +180,21 @@ timeline_is_json() {
 page_has_the_model() {
 	status 0 "$uroce" trace -o x.html -- "$HERE/counted"
 	json x.html "len(sends('SEND')) == 12" "len(sends('RDMA_WRITE')) == 10" "len(sends('RDMA_READ')) == 3" "len(sends('ATOMIC_FETCH_AND_ADD')) == 2" \
-		"[c['name'] for c in j['causes']][:1] == ['RKEY_BOUNDS']" "rows('sends')[j['causes'][0]['send']]['status'] == 'REM_ACCESS_ERR'" \
+		"j['causes'][0]['name'] == 'RKEY_BOUNDS' and 'PEER_REPORTED' not in [c['name'] for c in j['causes']]" "rows('sends')[j['causes'][0]['send']]['status'] == 'REM_ACCESS_ERR'" \
 		"'1 byte after the end' in j['causes'][0]['what']['en'] and '字节' in j['causes'][0]['what']['zh']" \
 		"sum(r['srq'] is not None for r in rows('receives')) == 6" "any(e['kind'] == 'armed solicited' for e in rows('cq_events'))"
 	! grep -q UROCE_TRACE_MODEL x.html || fail "the place of the model is still there"
+}
+
+# Two processes that have each recorded it, through shared memory and by packets: one cause, at the request that failed.
+one_failure_has_one_cause() {
+	mistakes=$BUILD/tests/explain/mistakes
+	[ -x "$mistakes" ] || skip "tests/explain is not built"
+	for transport in auto roce; do
+		status 0 "$uroce" trace --transport=$transport -o x.html -- "$mistakes" rkey_deregistered_by_peer
+		json x.html "len(j['processes']) == 2" "[c['name'] for c in j['causes']] == ['RKEY_DEREGISTERED']" \
+			"rows('sends')[j['causes'][0]['send']]['status'] == 'REM_ACCESS_ERR'" "'the other end has deregistered' in j['causes'][0]['what']['en']"
+	done
 }
 
 # picture FILE EXPRESSION...: each is true of it, an element tree; messages are its messages.

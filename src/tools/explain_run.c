@@ -98,14 +98,6 @@ static struct stacks *stacks_of(uint32_t pid)
 	return i > 0 ? segments.stacks[i - 1] : NULL;
 }
 
-bool explain_watch(unsigned place, const struct watch **watch)
-{
-	if (place >= segments.count)
-		return false;
-	*watch = segments.stacks[place] ? stacks_watch(segments.stacks[place]) : NULL;
-	return true;
-}
-
 /* CQs that were armed over completions at the end, and not polled for long: a program that waits for a descriptor with poll(2) waits
  * where we do not see it. Returns how many causes were added. */
 static unsigned find_forgotten(const struct nic_segment *seg, const struct watch *watch, struct cause *causes)
@@ -279,6 +271,25 @@ static void look(unsigned i)
 	munmap((void *)seg, WITNESSED_BYTES);
 }
 
+static void tell_advice(void *begun, const char *line)
+{
+	if (!*(bool *)begun)
+		fprintf(stderr, "  %s\n", _("Advice, from what was seen:"));
+	*(bool *)begun = true;
+	fprintf(stderr, "    %s\n", line);
+}
+
+static void advise(unsigned place, const struct nic_segment *seg)
+{
+	const struct watch *all[SEGMENTS];
+	bool begun = false;
+
+	for (unsigned i = 0; i < segments.count; i++)
+		all[i] = segments.stacks[i] ? stacks_watch(segments.stacks[i]) : NULL;
+	if (all[place])
+		explain_advise(&(struct advised){ seg, all[place], all, segments.count }, tell_advice, &begun);
+}
+
 static void tell(unsigned i)
 {
 	const struct nic_segment *seg = witnessed_map(segments.fds[i]);
@@ -289,8 +300,7 @@ static void tell(unsigned i)
 	}
 	tell_causes(i, seg);
 	tell_stories(seg);
-	if (segments.stacks[i])
-		explain_advise(stderr, seg, stacks_watch(segments.stacks[i]));
+	advise(i, seg);
 	munmap((void *)seg, WITNESSED_BYTES);
 }
 

@@ -190,11 +190,26 @@ page_has_the_model() {
 one_failure_has_one_cause() {
 	mistakes=$BUILD/tests/explain/mistakes
 	[ -x "$mistakes" ] || skip "tests/explain is not built"
-	for transport in auto roce; do
-		status 0 "$uroce" trace --transport=$transport -o x.html -- "$mistakes" rkey_deregistered_by_peer
+	for option in --explain=off --transport=roce; do
+		status 0 "$uroce" trace $option -o x.html -- "$mistakes" rkey_deregistered_by_peer
 		json x.html "len(j['processes']) == 2" "[c['name'] for c in j['causes']] == ['RKEY_DEREGISTERED']" \
 			"rows('sends')[j['causes'][0]['send']]['status'] == 'REM_ACCESS_ERR'" "'the other end has deregistered' in j['causes'][0]['what']['en']"
 	done
+}
+
+# What is advised to each program, in both languages, is in the page; nothing to who does well.
+page_has_the_advice() {
+	mistakes=$BUILD/tests/explain/mistakes
+	[ -x "$mistakes" ] || skip "tests/explain is not built"
+	status 0 "$uroce" trace -o x.html -- "$mistakes" cq_much_too_deep
+	json x.html "len(j['advice']) == 2 and all(a['process'] == 0 for a in j['advice'])" \
+		"'created for 100000 completions' in j['advice'][0]['what']['en'] and '按 100000 个完成创建' in j['advice'][0]['what']['zh']" \
+		"'cqe 100000 > 32767' in j['advice'][1]['what']['en'] and '在 rxe 这样的网卡上会失败' in j['advice'][1]['what']['zh']"
+	# With the numbers of the other end's receives.
+	status 0 "$uroce" trace -o x.html -- "$mistakes" receives_ran_out
+	json x.html "any('made for 16 receives and had 2 at most' in a['what']['en'] for a in j['advice'])"
+	status 0 "$uroce" trace -o x.html -- "$mistakes" none
+	json x.html "j['advice'] == [] and j['causes'] == []"
 }
 
 # picture FILE EXPRESSION...: each is true of it, an element tree; messages are its messages.

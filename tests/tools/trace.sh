@@ -168,6 +168,11 @@ refused_request_has_its_cause() {
 	dissected x.pcapng
 	tshark -n -r x.pcapng -Y 'infiniband.aeth.syndrome.opcode == 3' -T fields -e frame.comment >naks 2>err
 	grep -q '^NAK of RDMA_WRITE, wr_id 0x0.*cause 23, RKEY_BOUNDS: .* ends 1 byte after the end of the region' naks || fail "$(cat naks)"
+	# The same by real packets: the cause is that of the end that sent the NAK.
+	status 0 "$uroce" trace --transport=roce -o y.pcapng -- "$HERE/counted"
+	dissected y.pcapng
+	tshark -n -r y.pcapng -Y 'infiniband.aeth.syndrome.opcode == 3' -T fields -e frame.comment >naks 2>err
+	grep -q '^NAK of RDMA_WRITE, .*cause 23, RKEY_BOUNDS: .* ends 1 byte after the end of the region' naks || fail "$(cat naks)"
 }
 
 timeline_is_json() {

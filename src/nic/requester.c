@@ -181,6 +181,7 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 
 	struct cause c = { .limit = ack_timeout(qp),
 			   .value = result->value,
+			   .length = result->length,
 			   .count = qp->attr.retry_cnt + 1u,
 			   .psn = result->psn,
 			   .peer_psn = result->peer_psn,

@@ -64,7 +64,7 @@ CAUSE(NO_ADDRESS_SPACE, 53,
 CAUSE(NO_ANSWER, 54, "no packet came back from the other host")
 CAUSE(WIRE_UNREACHABLE, 55, "the system refuses to send to the other host: no route, or no source address")
 CAUSE(WIRE_PORT, 56, "another user, or another RoCE, has the UDP port of this address (value: its uid): use another address, or UROCE_PORT")
-CAUSE(WIRE_MTU, 57, "the packets are longer than the interface takes: use a smaller path MTU")
+CAUSE(WIRE_MTU, 57, "the packets are longer than the way to the other host takes: use a smaller path MTU")
 CAUSE(RNR_WAIT, 58, "a request waits long for a receive at the other end")
 
 /* Flushes and consequences */

@@ -129,7 +129,8 @@ TEXT(NAK_OPERATION, REQUEST, S(REM_OP_ERR), 0, 0,
      N_("QP {peer_qpn} of the other host could not carry it out (NAK); packets say no more."),
      N_("Look at the causes of the other host's program: an SGE of its receive, or its CQ, is not in order."))
 TEXT(BAD_RESPONSE, REQUEST, S(BAD_RESP_ERR), 0, 0,
-     N_("a response does not fit its request[: {value} where {limit} was due]."),
+     N_("a response of QP {peer_qpn} does not fit its request[: it brings {value:zero} bytes where {limit} were due|[: of its kind "
+	"({value:hex}, BTH opcode or AETH syndrome) there is none for it]]."),
      N_("The other end's path MTU differs, or it is no correct RoCE device: look at the packets."))
 
 /* No response until retry_cnt was used up */
@@ -189,7 +190,8 @@ TEXT(WIRE_PORT, REQUEST, S(RETRY_EXC_ERR), 0, 0,
      N_("the UDP port of this address belongs to another user[ (uid {value})], or to another RoCE; {tries}."),
      N_("Use another address (GID index), or UROCE_PORT at both ends; uroce info shows whose the ports are."))
 TEXT(WIRE_MTU, REQUEST, S(RETRY_EXC_ERR), 0, 0,
-     N_("its packets are longer than the interface takes; {tries}."),
+     N_("its packets are longer than the way to the other host takes[: path_mtu is {length:bytes}, and with all headers they "
+	"have to fit into {value:bytes}]; {tries}."),
      N_("Use a path_mtu that leaves room for about 80 bytes of headers: 1024 with an interface MTU of 1500, 4096 with 4200 or "
 	"more."))
 

@@ -33,6 +33,7 @@ mistake_is_told() {
 	code=$(field 2 "$1")
 	[ "$code" ] || fail "$1 is not in the table"
 	export UROCE_EXPLAIN=stderr UROCE_DEVICES=one,two
+	[ "$1" != answer_too_short ] || export UROCE_TRANSPORT=roce UROCE_DEVICES=one
 	status 0 $english "$uroce" run -- "$HERE/mistakes" "$1"
 	says "$code" "$(fill "$(field 3 "$1")")" err
 	grep -q 'What to do: ' err || fail "no remedy in: $(cat err)"
@@ -51,6 +52,34 @@ mistake_is_told_over_the_wire() {
 	same "causes" 1 "$(grep -c '(cause [0-9]*)' err)"
 	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" "$1"
 	says "$code" "$(fill "$(field 4 "$1")")" err
+}
+
+# RETRY_EXC again, and here it is the MTU: both are said.
+packets_longer_than_the_way_are_told() {
+	reason=$("$uroce" lab 1 -- true 2>&1) || skip "$reason"
+	status 0 "$uroce" lab --mtu=1500 1 -- env UROCE_EXPLAIN=stderr LC_ALL=C.UTF-8 LANGUAGE=en "$HERE/mistakes" retry_packets_too_long
+	cat out err | sed 's/^host1: //' >all
+	mv all err
+	sed -n '/=0x/p' err >out
+	says WIRE_MTU "$(fill 'QP {a}, IBV_WR_SEND with wr_id 5 .*path_mtu is 4096 bytes, and with all headers they have to fit into 1500 bytes; .*2 attempts')" err
+	status 0 "$uroce" lab --mtu=1500 1 -- env UROCE_EXPLAIN=stderr LC_ALL=C.UTF-8 LANGUAGE=zh_CN "$HERE/mistakes" retry_packets_too_long
+	cat out err | sed 's/^host1: //' >all
+	mv all err
+	sed -n '/=0x/p' err >out
+	says WIRE_MTU "$(fill 'QP {a}，IBV_WR_SEND，wr_id 5.*path_mtu 为 4096 字节，连同所有包头必须不超过 1500 字节')" err
+}
+
+# Programs that work here, and not on a card with smaller limits.
+limits_of_other_cards_are_told() {
+	export UROCE_EXPLAIN=stderr
+	for way in "inline_of_few_cards 850 101" "sges_of_few_cards 20 6"; do
+		set -- $way
+		status 99 $english "$uroce" run --profile=e810 -- "$HERE/mistakes" "$1"
+		says CREATE_LIMIT "$2 was asked for, and the device allows $3\." err
+		status 99 $chinese "$uroce" run --profile=e810 -- "$HERE/mistakes" "$1"
+		says CREATE_LIMIT "$2.*$3" err
+		grep -q '怎么办：' err || fail "no remedy in: $(cat err)"
+	done
 }
 
 # Each of two processes knows what happened; who sees both is told once, by who made the request.

@@ -34,7 +34,7 @@ static union ibv_gid gid;
 
 /* What the cases change. */
 static struct {
-	uint32_t depth, inline_bytes;
+	uint32_t depth, sges, inline_bytes;
 	int cqe, receive_cqe;
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
 	enum ibv_mtu mtu_a, mtu_b;
@@ -43,6 +43,7 @@ static struct {
 	uint32_t sq_psn;   /* of both; the other end expects 0 */
 	unsigned b_access;
 } with = { .depth = 16,
+	   .sges = 2,
 	   .inline_bytes = 64,
 	   .cqe = 256,
 	   .receive_cqe = 256,
@@ -94,7 +95,7 @@ static void open_device(void)
 static struct ibv_qp *make_qp(void)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC, .cap = { with.depth, 16, 2, 2, with.inline_bytes }
+		.send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC, .cap = { with.depth, 16, with.sges, 2, with.inline_bytes }
 	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = with.b_access };
@@ -281,6 +282,22 @@ static void retry_wrong_number(void)
 	send_to_nobody();
 }
 
+/* Needs a network: to another host, with packets that its interface does not take. */
+static void retry_packets_too_long(void)
+{
+	union ibv_gid nobody;
+
+	with.mtu_a = IBV_MTU_4096;
+	open_device();
+	a = make_qp();
+	nobody = gid;
+	nobody.raw[15] ^= 0x10;
+	connect_to(a, 0x4001, &nobody, with.mtu_a);
+	say("a", a->qp_num);
+	post(IBV_WR_SEND, 5, sge_of(5000), 0, 0);
+	ends_with(IBV_WC_RETRY_EXC_ERR);
+}
+
 static void retry_wrong_psn(void)
 {
 	with.sq_psn = 84;
@@ -335,6 +352,27 @@ static void mtu_mismatch_of_read(void)
 	with.mtu_b = IBV_MTU_256;
 	connect_both();
 	post(IBV_WR_RDMA_READ, 5, sge_of(3000), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_BAD_RESP_ERR);
+}
+
+/* Over the wire only: the other end is no correct device, and brings fewer bytes than were asked for. */
+static void answer_too_short(void)
+{
+	union ibv_gid there = { .raw = { [10] = 0xff, 0xff, 127, 0, 0, 2 } };
+	uint16_t port = (uint16_t)(20000 + getpid() % 20000);
+	uint32_t host = 0x7f000002;
+	char number[8];
+	int stranger;
+
+	snprintf(number, sizeof(number), "%u", port);
+	setenv("UROCE_PORT", number, 1);
+	open_device();
+	a = make_qp();
+	stranger = stranger_open(host, port);
+	connect_to(a, 0x123, &there, with.mtu_a);
+	say("a", a->qp_num);
+	post(IBV_WR_RDMA_READ, 5, sge_of(100), 0x1000, 7);
+	stranger_answers(stranger, host, port, a->qp_num, 8);
 	ends_with(IBV_WC_BAD_RESP_ERR);
 }
 
@@ -722,6 +760,8 @@ static void remote_cq_full(void)
 
 	must(!pipe(there) && !pipe(back), "pipe");
 	with.receive_cqe = 1;
+	with.timeout = 18;
+	with.retry_cnt = 7;
 
 	pid_t child = fork();
 
@@ -742,6 +782,8 @@ static void remote_cq_full(void)
 	connect_to(a, number, &gid, with.mtu_a);
 	say("a", a->qp_num);
 	say("b", number);
+	post(IBV_WR_RDMA_WRITE, 4, sge_of(0), 0, 0); /* nothing: it is there */
+	ends_with(IBV_WC_SUCCESS);
 	kill(child, SIGSTOP);
 	must(waitpid(child, NULL, WUNTRACED) == child, "stopped");
 	for (uint32_t i = 0; i <= entries; i++) {
@@ -1013,6 +1055,13 @@ static void inline_of_few_cards(void)
 	write_and_poll(1);
 }
 
+static void sges_of_few_cards(void)
+{
+	with.sges = 20;
+	connect_both();
+	write_and_poll(1);
+}
+
 static void crash(void)
 {
 	struct rlimit no_core = { 0 };
@@ -1061,10 +1110,12 @@ static const struct {
 	MISTAKE(retry_peer_in_init),
 	MISTAKE(retry_wrong_gid),
 	MISTAKE(retry_wrong_number),
+	MISTAKE(retry_packets_too_long),
 	MISTAKE(retry_wrong_psn),
 	MISTAKE(retry_dead_peer),
 	MISTAKE(mtu_mismatch),
 	MISTAKE(mtu_mismatch_of_read),
+	MISTAKE(answer_too_short),
 	MISTAKE(lkey_unknown),
 	MISTAKE(lkey_one_byte_out),
 	MISTAKE(lkey_is_rkey),
@@ -1123,6 +1174,7 @@ static const struct {
 	MISTAKE(receives_ran_out),
 	MISTAKE(receives_for_each),
 	MISTAKE(inline_of_few_cards),
+	MISTAKE(sges_of_few_cards),
 	MISTAKE(crash),
 	MISTAKE(closed_stderr),
 	MISTAKE(mistake_before_fork),

@@ -19,32 +19,27 @@
 #define QPS_MATTER     4u
 #define ENTRIES_MATTER 8u
 
+#define LINE	       2048 /* bytes of one, with its end */
+
 struct advice {
-	FILE *to;
-	bool begun;
 	const struct nic_segment *seg;
 	const struct watch *watch;
+	const struct advised *process;
+	void (*tell)(void *arg, const char *line);
+	void *arg;
 };
-
-static void begin(struct advice *advice)
-{
-	if (!advice->begun)
-		fprintf(advice->to, "  %s\n", _("Advice, from what was seen:"));
-	advice->begun = true;
-}
 
 static void say(struct advice *advice, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 static void say(struct advice *advice, const char *format, ...)
 {
+	char line[LINE];
 	va_list arguments;
 
-	begin(advice);
-	fprintf(advice->to, "    ");
 	va_start(arguments, format);
-	vfprintf(advice->to, format, arguments);
+	vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
-	fprintf(advice->to, "\n");
+	advice->tell(advice->arg, line);
 }
 
 typedef unsigned long long count;
@@ -84,11 +79,10 @@ static void advise_posting(struct advice *advice, const struct watch_qp *qp, uin
 		    (count)(qp->requests - qp->requests / every));
 }
 
-static const struct watch_qp *find_anywhere(uint32_t qpn)
+static const struct watch_qp *find_anywhere(const struct advised *process, uint32_t qpn)
 {
-	const struct watch *watch;
-
-	for (unsigned i = 0; explain_watch(i, &watch); i++) {
+	for (unsigned i = 0; i < process->count; i++) {
+		const struct watch *watch = process->all[i];
 		const struct watch_qp *qp = watch ? &watch->qps[qpn % WATCH_QPS] : NULL;
 
 		if (qp && qpn && qp->qpn == qpn)
@@ -99,7 +93,7 @@ static const struct watch_qp *find_anywhere(uint32_t qpn)
 
 static void advise_receives(struct advice *advice, const struct watch_qp *qp, uint32_t qpn)
 {
-	const struct watch_qp *peer = find_anywhere(qp->peer_qpn);
+	const struct watch_qp *peer = find_anywhere(advice->process, qp->peer_qpn);
 	double ms = (double)qp->waited / 1e6;
 
 	if (!qp->waits)
@@ -219,9 +213,10 @@ static void advise_porting(struct advice *advice)
 	}
 }
 
-void explain_advise(FILE *to, const struct nic_segment *seg, const struct watch *watch)
+void explain_advise(const struct advised *process, void (*tell)(void *arg, const char *line), void *arg)
 {
-	struct advice advice = { .to = to, .seg = seg, .watch = watch };
+	const struct watch *watch = process->watch;
+	struct advice advice = { .seg = process->seg, .watch = watch, .process = process, .tell = tell, .arg = arg };
 
 	for (unsigned i = 0; i < WATCH_QPS; i++) {
 		const struct watch_qp *qp = &watch->qps[i];

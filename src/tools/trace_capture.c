@@ -16,6 +16,7 @@
 #define DEFAULT_MTU  1024
 #define FIRST_PORT   0xc000 /* of the source ports that RoCEv2 uses */
 #define ATOMIC_BYTES 8
+#define RPC_BYTES    16 /* the shortest header of RPC over RDMA; pad counts */
 
 /* ---- Writing ---- */
 
@@ -49,6 +50,14 @@ static void write_frame(struct trace_capture *capture, uint32_t process, uint64_
 	capture->packets++;
 }
 
+/* The dissector of that reads so much of each SEND before it asks how long it is (Wireshark 4.0), and nothing that could be in
+ * the file keeps it from guessing. */
+static void count_misread(struct trace_capture *capture, uint8_t opcode, uint32_t payload)
+{
+	if (opcode == ROCE_OPCODE(ROCE_RC, ROCE_SEND_ONLY) || opcode == ROCE_OPCODE(ROCE_RC, ROCE_SEND_ONLY_INV))
+		capture->misread += payload + roce_pad(payload) < RPC_BYTES;
+}
+
 static const char *comment_of(struct trace_capture *capture, uint32_t id, const char *what)
 {
 	const struct trace_send *send = id < capture->model->sends.count ? &capture->model->sends.at[id] : NULL;
@@ -79,6 +88,7 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 {
 	const struct trace_model *model = capture->model;
 	struct trace_packet about;
+	struct roce_packet packet;
 	struct icrc_path path;
 	uint32_t kept, length = item->event->length;
 	const uint8_t *bytes = (const uint8_t *)item->more + sizeof(about);
@@ -107,6 +117,8 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 	path.sport = about.sport;
 	path.dport = about.dport;
 	trace_frame_of_captured(&capture->frame, &path, bytes, kept, length);
+	if (kept == length && roce_parse(bytes, length - ROCE_ICRC_BYTES, &packet))
+		count_misread(capture, packet.opcode, packet.length);
 	write_frame(capture, item->process, item->time, out ? PCAPNG_OUTBOUND : PCAPNG_INBOUND,
 		    seen ? comment_of(capture, seen->send,
 				      roce_opcode(seen->opcode)->response ? "answer to " :
@@ -180,8 +192,11 @@ static void carry(struct trace_capture *capture, const struct carried *way, bool
 	memset(capture->packet + header + there, 0, pad);
 	trace_frame_make(&capture->frame, back ? &way->back : &way->out, 0, capture->packet,
 			 header + there + (there == packet->length ? pad : 0), header + packet->length + pad);
-	if (process != TRACE_NONE)
-		write_frame(capture, process, time, PCAPNG_OUTBOUND, what ? comment_of(capture, way->send_id, what) : NULL);
+	if (process == TRACE_NONE)
+		return;
+	if (there == packet->length)
+		count_misread(capture, packet->opcode, there);
+	write_frame(capture, process, time, PCAPNG_OUTBOUND, what ? comment_of(capture, way->send_id, what) : NULL);
 }
 
 static uint32_t answers_of(struct trace_capture *capture, uint32_t qp, bool one_more)
@@ -423,7 +438,7 @@ void trace_capture_begin(struct trace_capture *capture, FILE *out, const struct 
 	capture->out = out;
 	capture->model = model;
 	capture->start = start;
-	capture->packets = 0;
+	capture->packets = capture->misread = 0;
 	capture->interfaces = capture->answers_count = 0;
 	capture->answers = NULL;
 	pcapng_begin(out, "uroce " UROCE_VERSION);

@@ -147,8 +147,8 @@ static inline bool trace_on(void)
 	return __builtin_expect(!!atomic_load_explicit(&trace_now.ring, memory_order_relaxed), false);
 }
 
-/* A ring in memory of its own, *fd: 0, or errno. */
-int trace_make(struct trace_ring **ring, int *fd, uint64_t instance);
+/* A ring in memory of its own, *fd, for this process, named so: 0, or errno. */
+int trace_make(struct trace_ring **ring, int *fd, uint64_t instance, const char name[16]);
 void trace_unmake(struct trace_ring *ring, int fd);
 /* For another observer, before he gets it: what is in it now is none of his. */
 void trace_renew(struct trace_ring *ring);

@@ -193,7 +193,7 @@ static void draw_fill(const struct drawing *d, const char *kind, uint32_t number
 	uint32_t at = 0, level = 0;
 	char most[64];
 
-	if (!fill->max)
+	if (!fill->max && !fill->waited)
 		return;
 	for (; at < fill->count && fill->points[at].time < d->from; at++)
 		level = fill->points[at].low;

@@ -259,6 +259,20 @@ page_has_the_model() {
 	! grep -q UROCE_TRACE_MODEL x.html || fail "the place of the model is still there"
 }
 
+cause_of_no_request_has_no_wr_id() {
+	status 0 "$uroce" trace -o x.html -- "$BUILD/examples/cq_overflow"
+	json x.html "[c['wr_id'] for c in j['causes'] if c['name'] == 'CQ_OVERFLOW'] == [None]" \
+		"all(c['wr_id'] is not None for c in j['causes'] if c['send'] is not None)"
+}
+
+# The receive comes late, or never: what is waited for is told of the queue where it was missing.
+waiting_for_a_receive_is_told() {
+	status 0 "$uroce" trace -o x.html -- "$BUILD/examples/rnr"
+	json x.html "[f for f in j['fills'] if f['queue'] == 'rq' and f.get('waited')]" \
+		"[p for p in j['phases'] if (p['from'], p['to']) == ('seen', 'again')]" \
+		"not [p for p in j['phases'] if p['from'] == 'seen' and p['to'] != 'again' and p['max'] > 100000000]"
+}
+
 # picture FILE EXPRESSION...: each is true of it, an element tree; messages are its messages.
 picture() {
 	file=$1

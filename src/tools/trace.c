@@ -303,6 +303,9 @@ static int trace_program(struct output *output, char **argv)
 	int status, err;
 
 	err = trace_collect_listen(&output->collect);
+	/* What is drawn has the causes, too. */
+	if (!err && !output->request->file && setenv("UROCE_EXPLAIN", "off", 0))
+		err = errno;
 	if (err)
 		complain(output->name, _("cannot begin a trace: %s"), strerror(err));
 	if (err || !child_start(&child, output->name, argv)) {

@@ -155,10 +155,37 @@ messages_are_drawn() {
 	status 0 env LC_ALL=C.UTF-8 "$uroce" trace -- "$HERE/counted"
 	grep -q '│─*─ SEND wr_id 0 100 B ─*▶│ [0-9.]* [num]*s' err || fail "no arrow: $(cat err)"
 	grep -q 'RKEY_BOUNDS.*ends 1 byte after the end of the region' err || fail "no cause: $(cat err)"
-	grep -q '^RDMA_READ *posted to polled: 3 times' err || fail "no latency: $(cat err)"
+	grep -q '^ *posted to  *times  *half in  *99 % in  *all in$' err || fail "no latency: $(cat err)"
+	grep -q '^RDMA_WRITE  *placed  *9  *[0-9.]* [num]*s  *[0-9.]* [num]*s  *[0-9.]* [num]*s$' err || fail "no latency: $(cat err)"
 	grep -q '^ *SQ 0x.*at most 17 of 32' err || fail "no queue: $(cat err)"
 	! grep -q "$(printf '\033')" err || fail "colours"
 	grep -q '^uroce trace: [0-9]* events of 1 process, 0 dropped$' err || fail "$(tail -1 err)"
+}
+
+# screenful FILE: it fits a terminal of 80 by 24, with a line for the prompt; only sentences of causes are longer than a line.
+screenful() {
+	/usr/bin/python3 - "$1" <<-'END'
+		import re, sys, unicodedata
+		lines = [line for line in open(sys.argv[1]).read().split('\n')[:-1]]
+		wide = [sum(2 if unicodedata.east_asian_width(c) in 'WF' else 1 for c in line) for line in lines]
+		for line, width in zip(lines, wide):
+		    if width > 80 and not re.match(r' *-?[\d.]+ [A-Z_]+ \(\d+\): ', line):
+		        sys.exit(f'{width} columns: {line}')
+		# A character of two columns does not begin in the last.
+		tall = sum(max(1, -(-width // 79)) for width in wide)
+		if tall > 23:
+		    sys.exit(f'{tall} lines')
+	END
+}
+
+drawing_is_a_screenful() {
+	for language in en zh_CN; do
+		for program in "$HERE/counted" "$BUILD/examples/rnr" "$BUILD/examples/send_recv" "$BUILD/examples/cq_overflow" "$BUILD/examples/srq"; do
+			status 0 env LC_ALL=C.UTF-8 LANGUAGE=$language "$uroce" trace -- "$program"
+			screenful err || fail "$program, $language: $(cat err)"
+			grep -q '^ *us QP' err || fail "no head: $(cat err)"
+		done
+	done
 }
 
 ascii_where_the_locale_has_no_more() {

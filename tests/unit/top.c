@@ -3,12 +3,14 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdio.h>
 
 #include "nic/mr.h"
 #include "nic/responder.h"
 #include "tools/render.h"
 #include "tools/top.h"
+#include "tools/width.h"
 
 /* ---- Of a segment ---- */
 
@@ -436,6 +438,34 @@ static void selected_row_stays_in_sight(void **state)
 	rows_free(&sheet);
 }
 
+static void chinese_characters_take_two_columns(void **state)
+{
+	char *text;
+	size_t size;
+	FILE *out;
+
+	(void)state;
+	if (!setlocale(LC_CTYPE, "C.UTF-8"))
+		skip();
+	assert_int_equal(width_of("a队列"), 5);
+	assert_int_equal(width_fit("a队列", 4), 4);
+	assert_int_equal(width_fit("a队列", 2), 1);
+	assert_int_equal(width_of("\xff\xe9\x98"), 3); /* no characters */
+	assert_int_equal(width_lines("", 80), 0);
+	assert_int_equal(width_lines("\n", 80), 1);
+	assert_int_equal(width_lines("a队列\nb", 5), 2);
+	assert_int_equal(width_lines("a队列\nb\n", 4), 3);
+	assert_int_equal(width_lines("队列", 1), 2);
+	out = open_memstream(&text, &size);
+	width_put(out, "队列", 6);
+	width_put(out, "队列", -6);
+	width_put(out, "队列", 3);
+	fclose(out);
+	assert_string_equal(text, "队列    队列队 ");
+	free(text);
+	setlocale(LC_CTYPE, "C");
+}
+
 static void labels_are_escaped(void **state)
 {
 	struct looks looks;
@@ -467,6 +497,7 @@ int main(void)
 		cmocka_unit_test(screens_fit_all_sizes),
 		cmocka_unit_test(all_columns_of_80_are_there_and_none_is_cut),
 		cmocka_unit_test(selected_row_stays_in_sight),
+		cmocka_unit_test(chinese_characters_take_two_columns),
 		cmocka_unit_test(labels_are_escaped),
 	};
 

@@ -205,7 +205,10 @@ static void draw_phases(struct drawing *d)
 
 	if (!d->model->sends.count)
 		return;
-	draw_latency(d, (const char *[]){ "", _("posted to"), _("times"), _("half in"), _("99 % in"), _("all in") });
+	/* xgettext:no-c-format */
+	const char *const most = _("99 % in");
+
+	draw_latency(d, (const char *[]){ "", _("posted to"), _("times"), _("half in"), most, _("all in") });
 	for (uint8_t opcode = 0; opcode <= IBV_WR_SEND_WITH_INV; opcode++)
 		if (trace_opcode_name(opcode))
 			trace_phases_tell(d->model, opcode, &room, draw_phase, d);

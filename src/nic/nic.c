@@ -6,6 +6,7 @@
 #include "nic/nic.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -118,6 +119,20 @@ static void install_fork_handlers(void)
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
+/* Not of the thread that opens the device, which may have a name of its own. */
+static void name_process(char name[16])
+{
+	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+	ssize_t bytes = fd < 0 ? -1 : read(fd, name, 15);
+
+	if (fd >= 0)
+		close(fd);
+	if (bytes > 0)
+		name[strcspn(name, "\n")] = '\0';
+	else
+		prctl(PR_GET_NAME, name);
+}
+
 static void introduce(struct nic *nic, uint64_t size)
 {
 	struct seg_header *hdr = &nic->seg->hdr;
@@ -143,7 +158,7 @@ static void introduce(struct nic *nic, uint64_t size)
 	hdr->qp_bytes = sizeof(struct nic_qp);
 	hdr->cq_bytes = sizeof(struct nic_cq);
 	hdr->swqe_bytes = sizeof(struct nic_swqe);
-	prctl(PR_GET_NAME, hdr->comm);
+	name_process(hdr->comm);
 	witness_show(nic->seg_fd);
 }
 

@@ -47,7 +47,7 @@ int observed_prepare(struct nic *nic, int *ring)
 		observed = calloc(1, sizeof(*observed));
 		if (!observed)
 			return ENOMEM;
-		error = trace_make(&observed->ring, &observed->ring_fd, nic->seg->hdr.instance);
+		error = trace_make(&observed->ring, &observed->ring_fd, nic->seg->hdr.instance, nic->seg->hdr.comm);
 		if (error) {
 			free(observed);
 			return error;

@@ -161,7 +161,7 @@ static size_t ring_bytes(uint32_t slots)
 	return sizeof(struct trace_ring) + (size_t)slots * sizeof(struct trace_event);
 }
 
-int trace_make(struct trace_ring **made, int *fd, uint64_t instance)
+int trace_make(struct trace_ring **made, int *fd, uint64_t instance, const char name[16])
 {
 	const size_t bytes = ring_bytes(SLOTS);
 	struct trace_ring *ring = MAP_FAILED;
@@ -191,7 +191,7 @@ int trace_make(struct trace_ring **made, int *fd, uint64_t instance)
 	ring->start = nic_wall_clock();
 	ring->pid = (uint32_t)getpid();
 	ring->instance = instance;
-	prctl(PR_GET_NAME, ring->comm);
+	memcpy(ring->comm, name, sizeof(ring->comm));
 	*made = ring;
 	return 0;
 

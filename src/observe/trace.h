@@ -142,13 +142,17 @@ extern struct trace_now {
 	_Alignas(64) _Atomic(struct trace_ring *) ring;
 } trace_now;
 
+/* UROCE_UNTRACED: for bench/trace, to see what the branches cost. */
 static inline bool trace_on(void)
 {
+#ifdef UROCE_UNTRACED
+	return false;
+#endif
 	return __builtin_expect(!!atomic_load_explicit(&trace_now.ring, memory_order_relaxed), false);
 }
 
-/* A ring in memory of its own, *fd: 0, or errno. */
-int trace_make(struct trace_ring **ring, int *fd, uint64_t instance);
+/* A ring in memory of its own, *fd, for this process, named so: 0, or errno. */
+int trace_make(struct trace_ring **ring, int *fd, uint64_t instance, const char name[16]);
 void trace_unmake(struct trace_ring *ring, int fd);
 /* For another observer, before he gets it: what is in it now is none of his. */
 void trace_renew(struct trace_ring *ring);

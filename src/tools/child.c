@@ -2,6 +2,7 @@
 #include "tools/child.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,28 +16,43 @@
 
 #include "tools/tools.h"
 
+enum { STATUS_FAILED = 125 };
+
 #define LOOK 100 /* ms; without pidfds (before Linux 5.3) */
 
 bool child_start(struct child *child, const char *name, char **argv)
 {
 	static const int passed[] = { SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2 };
 	sigset_t set, old;
+	int failure[2], status;
 
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
 		sigaddset(&set, passed[i]);
 	sigprocmask(SIG_BLOCK, &set, &old);
 	child->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	child->pid = child->signals < 0 ? -1 : fork();
+	child->pid = child->signals < 0 || pipe2(failure, O_CLOEXEC | O_NONBLOCK) ? -1 : fork();
 	if (child->pid < 0) {
 		complain(name, "%s", strerror(errno));
 		return false;
 	}
 	if (!child->pid) {
 		sigprocmask(SIG_SETMASK, &old, NULL);
-		exit(run_program(name, argv, false));
+		status = run_program(name, argv, false);
+		if (write(failure[1], "", 1) != 1)
+			status = STATUS_FAILED;
+		exit(status);
 	}
+	close(failure[1]);
+	child->failure = failure[0];
 	return true;
+}
+
+bool child_was_started(const struct child *child)
+{
+	char byte;
+
+	return read(child->failure, &byte, 1) != 1;
 }
 
 /* The terminal sends its own to the whole group. */

@@ -11,7 +11,8 @@
 
 #include "observe/explain.h"
 
-#define _(text) gettext(text)
+#define _(text)	 gettext(text)
+#define N_(text) text
 
 /* explain_query.c: documents what a log shows. False if it is understood as nothing. */
 bool explain_query(const char *text);

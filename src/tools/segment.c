@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define N_(text) text
+
 #define SEGMENT_NAME "/memfd:uroce (deleted)"
 #define CHUNK	     65536u /* bytes read at a time, about */
 
@@ -70,9 +72,9 @@ void segment_reason(enum segment_answer answer, uint32_t version, char *words, s
 {
 	static const char *const reasons[] = {
 		[SEGMENT_OPEN] = "",
-		[SEGMENT_GONE] = "it has ended",
-		[SEGMENT_HIDDEN] = "it is of another PID namespace, or did not answer",
-		[SEGMENT_OTHER_USER] = "it is of another user, or may not be looked into for another reason",
+		[SEGMENT_GONE] = N_("it has ended"),
+		[SEGMENT_HIDDEN] = N_("it is of another PID namespace, or did not answer"),
+		[SEGMENT_OTHER_USER] = N_("it is of another user, or may not be looked into for another reason"),
 	};
 
 	if (answer == SEGMENT_OTHER_VERSION)

@@ -4,6 +4,8 @@
  * the processes do not notice.
  */
 #include <errno.h>
+#include <limits.h>
+#include <locale.h>
 #include <ncurses.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,8 +16,11 @@
 #include <unistd.h>
 
 #include "nic/nic.h"
+#include "tools/explain.h"
+#include "tools/libraries.h"
 #include "tools/tools.h"
 #include "tools/top.h"
+#include "tools/width.h"
 
 static const char doc[] =
 	"Show the processes that use uroce, their queue pairs and queues, live.\v"
@@ -266,13 +271,17 @@ static void draw_help(const struct top *top)
 {
 	unsigned count;
 	const struct column *columns = view_columns(top->sight.view, &count);
-	int line = 1;
+	char text[LINE_BYTES];
+	int line = 0;
 
 	erase();
-	mvprintw(0, 0, "%s: columns from left to right; those of wide terminals last. Any key goes back.",
+	snprintf(text, sizeof(text), _("%s: columns from left to right, wide terminals' last. Any key goes back."),
 		 view_name(top->sight.view));
-	for (unsigned i = 0; i < count && line < LINES; i++)
-		mvprintw(line++, 0, "%-8s %.*s", columns[i].title, COLS > 10 ? COLS - 10 : 0, columns[i].meaning);
+	mvaddnstr(line++, 0, text, (int)width_fit(text, (unsigned)COLS));
+	for (unsigned i = 0; i < count && line < LINES; i++) {
+		snprintf(text, sizeof(text), "%-8s %s", columns[i].title, _(columns[i].meaning));
+		mvaddnstr(line++, 0, text, (int)width_fit(text, (unsigned)COLS - 1));
+	}
 	refresh();
 }
 
@@ -290,7 +299,8 @@ static void draw(struct top *top)
 		for (uint32_t i = 0; i < frame.count && (int)i < LINES; i++) {
 			attrset(attributes(frame.lines[i].look));
 			/* The last place of the last line is left out: to write there would scroll some terminals. */
-			mvaddnstr((int)i, 0, frame.lines[i].text, (int)i == LINES - 1 ? COLS - 1 : COLS);
+			mvaddnstr((int)i, 0, frame.lines[i].text,
+				  (int)width_fit(frame.lines[i].text, (unsigned)((int)i == LINES - 1 ? COLS - 1 : COLS)));
 		}
 		attrset(A_NORMAL);
 	}
@@ -468,7 +478,7 @@ static int run_screen(struct top *top)
 	int error = 0;
 
 	if (!screen) {
-		complain(top->name, "this terminal is not known (TERM=%s); --once prints text",
+		complain(top->name, _("this terminal is not known (TERM=%s); --once prints text"),
 			 getenv("TERM") ? getenv("TERM") : "");
 		return 1;
 	}
@@ -493,7 +503,7 @@ static int run_screen(struct top *top)
 	endwin();
 	delscreen(screen);
 	if (error)
-		complain(top->name, "cannot see who uses the device: %s", strerror(error));
+		complain(top->name, _("cannot see who uses the device: %s"), strerror(error));
 	return error ? 1 : 0;
 }
 
@@ -501,24 +511,33 @@ int cmd_top(int argc, char **argv)
 {
 	static const struct argp argp = { .options = options, .parser = parse, .doc = doc };
 	struct top top = { .name = argv[0], .sight.interval = 1 };
+	struct libraries libs;
+	char catalogues[PATH_MAX + 16];
 	int status = 1;
 
+	setlocale(LC_CTYPE, "");
+	setlocale(LC_MESSAGES, "");
+	if (!libraries_find(&libs, argv[0]))
+		return 1;
+	snprintf(catalogues, sizeof(catalogues), "%s/locale", libs.dir);
+	explain_translate(catalogues);
+	textdomain(EXPLAIN_DOMAIN);
 	for (unsigned view = 0; view < VIEWS; view++)
 		top.sight.sort[view] = view_first_sort((enum view)view);
 	if (argp_parse(&argp, argc, argv, 0, NULL, &top))
 		return 1;
 	if (!top.once && (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))) {
-		complain(top.name, "there is no terminal here; --once prints text");
+		complain(top.name, "%s", _("there is no terminal here; --once prints text"));
 		return 1;
 	}
 	if (!look(&top)) {
-		complain(top.name, "cannot see who uses the device: %s", strerror(errno));
+		complain(top.name, _("cannot see who uses the device: %s"), strerror(errno));
 		return 1;
 	}
 	if (top.sight.pid && !process_of(&top, top.sight.pid))
-		complain(top.name, "process %d does not use uroce in this network namespace", (int)top.sight.pid);
+		complain(top.name, _("process %d does not use uroce in this network namespace"), (int)top.sight.pid);
 	else if (top.has_qpn && !enter_qpn(&top))
-		complain(top.name, "there is no queue pair 0x%06x", top.qpn);
+		complain(top.name, _("there is no queue pair 0x%06x"), top.qpn);
 	else
 		status = top.once ? print_once(&top) : run_screen(&top);
 	snapshot_free(&top.now);

@@ -30,7 +30,7 @@ struct row {
 	pid_t pid;
 	uint32_t index; /* of the object in its process's segment */
 	bool alarm;	/* it has failed, or stands */
-	char note[160]; /* a line of its own, instead of cells; "" for none */
+	char note[320]; /* a line of its own, instead of cells; "" for none */
 	struct cell cells[COLUMNS_MOST];
 };
 

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/explain.h"
 #include "tools/top.h"
+#include "tools/width.h"
 
 static struct line *add_line(struct frame *frame, enum look look)
 {
@@ -19,23 +21,24 @@ static struct line *add_line(struct frame *frame, enum look look)
 static bool add_text(struct frame *frame, enum look look, unsigned columns, const char *text)
 {
 	struct line *line = add_line(frame, look);
+	size_t bytes = width_fit(text, columns);
 
 	if (line)
-		snprintf(line->text, columns < LINE_BYTES ? columns + 1 : LINE_BYTES, "%s", text);
+		snprintf(line->text, LINE_BYTES, "%.*s", (int)bytes, text);
 	return line;
 }
 
 /* A cell, and a blank if it is not the first. */
 static void append(char *line, unsigned columns, const struct column *column, const char *text)
 {
-	size_t used = strlen(line);
-	int width = abs(column->width), length = (int)strlen(text);
+	const unsigned width = (unsigned)abs(column->width);
+	const size_t used = strlen(line), bytes = width_fit(text, width);
+	const int blanks = (int)(width - (width_of(text) - width_of(text + bytes)));
 
-	if (length > width)
-		length = width;
-	if (used + (unsigned)width + !!used > columns || used + (unsigned)width + 2 > LINE_BYTES)
+	if (width_of(line) + width + !!used > columns || used + bytes + (unsigned)blanks + 2 > LINE_BYTES)
 		return;
-	snprintf(line + used, LINE_BYTES - used, column->width < 0 ? "%s%-*.*s" : "%s%*.*s", used ? " " : "", width, length, text);
+	snprintf(line + used, LINE_BYTES - used, "%s%*s%.*s%*s", used ? " " : "", column->width < 0 ? 0 : blanks, "", (int)bytes, text,
+		 column->width < 0 ? blanks : 0, "");
 }
 
 static void end_line(struct line *line)
@@ -83,42 +86,60 @@ static bool add_row(struct frame *frame, const struct sheet *sheet, const struct
 	return true;
 }
 
+static bool is_looked_at(const struct sight *sight, const struct process_shot *process)
+{
+	return !sight->pid || sight->pid == process->pid;
+}
+
 static bool add_summary(struct frame *frame, const struct sight *sight, const struct snapshot *now, unsigned columns)
 {
-	uint64_t qps = 0, cqs = 0, srqs = 0;
+	unsigned long long qps = 0, cqs = 0, srqs = 0;
 	char text[LINE_BYTES], clock[16];
 	time_t seconds = time(NULL);
-	uint32_t hidden = 0;
+	uint32_t processes = 0, hidden = 0;
 	struct tm local;
 
 	for (uint32_t i = 0; i < now->count; i++) {
-		qps += now->processes[i].qp_count;
-		cqs += now->processes[i].cq_count;
-		srqs += now->processes[i].srq_count;
-		hidden += !now->processes[i].seen;
+		const struct process_shot *process = &now->processes[i];
+
+		if (!is_looked_at(sight, process))
+			continue;
+		processes++;
+		qps += process->qp_count;
+		cqs += process->cq_count;
+		srqs += process->srq_count;
+		hidden += !process->seen;
 	}
 	localtime_r(&seconds, &local);
 	strftime(clock, sizeof(clock), "%H:%M:%S", &local);
-	snprintf(text, sizeof(text), "uroce top %s  %u processes, %llu QPs, %llu CQs, %llu SRQs, every %.1f s%s", clock, now->count,
-		 (unsigned long long)qps, (unsigned long long)cqs, (unsigned long long)srqs, sight->interval,
-		 sight->paused ? " (paused)" : "");
+	if (sight->pid)
+		snprintf(text, sizeof(text), _("uroce top %s  process %d, %llu QPs, %llu CQs, %llu SRQs, every %.1f s"), clock,
+			 (int)sight->pid, qps, cqs, srqs, sight->interval);
+	else
+		snprintf(text, sizeof(text), _("uroce top %s  %u processes, %llu QPs, %llu CQs, %llu SRQs, every %.1f s"), clock, processes,
+			 qps, cqs, srqs, sight->interval);
+	if (sight->paused)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", _(" (paused)"));
 	if (hidden)
-		snprintf(text + strlen(text), sizeof(text) - strlen(text), ", %u not shown", hidden);
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), _(", %u not shown"), hidden);
 	return add_text(frame, LOOK_HEAD, columns, text);
 }
 
 /* The first process that is not shown, and why. */
-static bool add_hidden(struct frame *frame, const struct snapshot *now, unsigned columns, bool all)
+static bool add_hidden(struct frame *frame, const struct sight *sight, const struct snapshot *now, unsigned columns, bool all)
 {
 	char text[LINE_BYTES];
 
 	for (uint32_t i = 0; i < now->count; i++) {
 		const struct process_shot *process = &now->processes[i];
 
-		if (process->seen)
+		if (process->seen || !is_looked_at(sight, process))
 			continue;
-		snprintf(text, sizeof(text), "process %d (%s) is not shown: %s", (int)process->pid, process->command,
-			 process->reason);
+		if (process->pid)
+			snprintf(text, sizeof(text), _("process %d (%s) is not shown: %s"), (int)process->pid, process->command,
+				 _(process->reason));
+		else
+			snprintf(text, sizeof(text), _("a process is not shown: %s"), _(process->reason));
 		if (!add_text(frame, LOOK_ALARM, columns, text))
 			return false;
 		if (!all)
@@ -137,7 +158,7 @@ static bool add_views(struct frame *frame, const struct sight *sight, unsigned c
 	if (sight->view == VIEW_QUEUE)
 		snprintf(text + strlen(text), sizeof(text) - strlen(text), "[%s] ", view_name(VIEW_QUEUE));
 	if (sight->pid)
-		snprintf(text + strlen(text), sizeof(text) - strlen(text), "of process %d", (int)sight->pid);
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), _("of process %d"), (int)sight->pid);
 	return add_text(frame, LOOK_HEAD, columns, text);
 }
 
@@ -157,7 +178,7 @@ static void follow(struct sight *sight, uint32_t rows, uint32_t room)
 bool frame_screen(struct frame *frame, struct sight *sight, const struct sheet *sheet, const struct snapshot *now, unsigned columns,
 		  unsigned lines)
 {
-	static const char keys[] = "q quit  1-4 view  arrows  Enter into  Esc back  < > r sort  space pause  ? help";
+	const char *keys = _("q quit  1-4 view  arrows  Enter into  Esc back  < > r sort  space pause  ? help");
 	uint32_t room;
 	bool done;
 
@@ -165,7 +186,7 @@ bool frame_screen(struct frame *frame, struct sight *sight, const struct sheet *
 	if (columns >= LINE_BYTES)
 		columns = LINE_BYTES - 1;
 	done = add_summary(frame, sight, now, columns) && add_views(frame, sight, columns) &&
-	       add_hidden(frame, now, columns, false) && add_titles(frame, sheet, sight, columns);
+	       add_hidden(frame, sight, now, columns, false) && add_titles(frame, sheet, sight, columns);
 	room = lines > frame->count + 1 ? lines - frame->count - 1 : 0;
 	follow(sight, sheet->count, room);
 	for (uint32_t i = 0; done && i < room; i++) {
@@ -191,7 +212,7 @@ bool frame_text(struct frame *frame, const struct sight *sight, const struct she
 	if (columns >= LINE_BYTES)
 		columns = LINE_BYTES - 1;
 	if (sight->view == VIEW_PROCESSES)
-		done = add_summary(frame, sight, now, columns) && add_hidden(frame, now, columns, true);
+		done = add_summary(frame, sight, now, columns) && add_hidden(frame, sight, now, columns, true);
 	done = done && add_text(frame, LOOK_PLAIN, columns, "") && add_text(frame, LOOK_HEAD, columns, view_name(sight->view)) &&
 	       add_titles(frame, sheet, sight, columns);
 	for (uint32_t i = 0; done && i < sheet->count; i++)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "nic/gid.h"
-#include "observe/explain.h"
+#include "tools/explain.h"
 #include "tools/render.h"
 #include "tools/top.h"
 
@@ -36,26 +36,26 @@ enum {
 };
 
 static const struct column process_columns[] = {
-	[P_PID] = { "PID", 7, 0, "process" },
-	[P_COMMAND] = { "COMMAND", -12, 0, "its name" },
-	[P_STATE] = { "S", 1, 0, "its state as proc(5) has it; T: stopped" },
-	[P_QPS] = { "QPS", 4, 0, "queue pairs" },
-	[P_CQS] = { "CQS", 4, 0, "completion queues" },
-	[P_MRS] = { "MRS", 5, 0, "memory regions" },
-	[P_OUT] = { "OUT/s", 6, 0, "requests of its own that were executed" },
-	[P_IN] = { "IN/s", 6, 0, "requests of peers that arrived" },
-	[P_MB] = { "MB/s", 7, 0, "of both" },
-	[P_RNR] = { "RNR", 5, 0, "times that a receiver was not ready" },
-	[P_RETRY] = { "RETRY", 5, 0, "times that nothing came back, or something got lost" },
-	[P_ERRORS] = { "ERRS", 5, 0, "completions with an error, without flushes" },
-	[P_SRQS] = { "SRQS", 4, 90, "shared receive queues" },
-	[P_DROPS] = { "DROPS", 6, 97, "UC and UD messages dropped" },
-	[P_CAUSES] = { "CAUSES", 6, 104, "causes recorded" },
-	[P_REGISTERED] = { "REG-MB", 8, 113, "memory registered" },
-	[P_XMIT] = { "XMIT/s", 7, 122, "packets sent" },
-	[P_RCV] = { "RCV/s", 7, 130, "packets received" },
-	[P_UID] = { "UID", 6, 138, "its user" },
-	[P_DEVICES] = { "DEVICE", -20, 160, "devices that it opened" },
+	[P_PID] = { "PID", 7, 0, N_("process") },
+	[P_COMMAND] = { "COMMAND", -12, 0, N_("its name") },
+	[P_STATE] = { "S", 1, 0, N_("its state as proc(5) has it; T: stopped") },
+	[P_QPS] = { "QPS", 4, 0, N_("queue pairs") },
+	[P_CQS] = { "CQS", 4, 0, N_("completion queues") },
+	[P_MRS] = { "MRS", 5, 0, N_("memory regions") },
+	[P_OUT] = { "OUT/s", 6, 0, N_("requests of its own that were executed") },
+	[P_IN] = { "IN/s", 6, 0, N_("requests of peers that arrived") },
+	[P_MB] = { "MB/s", 7, 0, N_("of both") },
+	[P_RNR] = { "RNR", 5, 0, N_("times that a receiver was not ready") },
+	[P_RETRY] = { "RETRY", 5, 0, N_("times that nothing came back, or something got lost") },
+	[P_ERRORS] = { "ERRS", 5, 0, N_("completions with an error, without flushes") },
+	[P_SRQS] = { "SRQS", 4, 90, N_("shared receive queues") },
+	[P_DROPS] = { "DROPS", 6, 97, N_("UC and UD messages dropped") },
+	[P_CAUSES] = { "CAUSES", 6, 104, N_("causes recorded") },
+	[P_REGISTERED] = { "REG-MB", 8, 113, N_("memory registered") },
+	[P_XMIT] = { "XMIT/s", 7, 122, N_("packets sent") },
+	[P_RCV] = { "RCV/s", 7, 130, N_("packets received") },
+	[P_UID] = { "UID", 6, 138, N_("its user") },
+	[P_DEVICES] = { "DEVICE", -20, 160, N_("devices that it opened") },
 };
 
 enum {
@@ -89,80 +89,80 @@ enum {
 };
 
 static const struct column qp_columns[] = {
-	[Q_PID] = { "PID", 7, 0, "process" },
-	[Q_QPN] = { "QPN", 6, 0, "number, hexadecimal" },
-	[Q_TYPE] = { "TY", 2, 0, "type" },
-	[Q_STATE] = { "STATE", 5, 0, "state" },
-	[Q_PEER] = { "PEER", 6, 0, "number of the other end, hexadecimal" },
-	[Q_SQ] = { "SQ", 7, 0, "work requests in the send queue, and its size" },
-	[Q_RQ] = { "RQ", 7, 0, "receives that can be taken, and the queue's size" },
-	[Q_OUT] = { "OUT/s", 6, 0, "its requests that were executed" },
-	[Q_IN] = { "IN/s", 6, 0, "requests of the peer that arrived" },
-	[Q_MB] = { "MB/s", 6, 0, "of both" },
-	[Q_RNR] = { "RNR", 5, 0, "times that the receiver was not ready" },
-	[Q_RETRY] = { "RETRY", 5, 0, "times that nothing came back, or something got lost" },
-	[Q_STANDS] = { "STANDS", 6, 88, "for how long nothing was executed although something waits, as far as seen" },
-	[Q_ERRORS] = { "ERRS", 5, 95, "completions with an error, without flushes of the send queue" },
-	[Q_COMMAND] = { "COMMAND", -12, 108, "the process's name" },
-	[Q_SQ_HIGH] = { "SQ-HI", 6, 115, "most that the send queue has held" },
-	[Q_RQ_HIGH] = { "RQ-HI", 6, 122, "most receives posted and not polled" },
-	[Q_BUFFER] = { "NOBUF", 6, 129, "messages that found no receive" },
-	[Q_DROPS] = { "DROPS", 6, 136, "UC and UD messages dropped" },
-	[Q_SEQUENCE] = { "OOSEQ", 6, 143, "requests behind a gap" },
-	[Q_DUPLICATE] = { "DUP", 6, 150, "requests that had been there before" },
-	[Q_FLUSHED] = { "FLUSH", 6, 157, "flushes of the send queue" },
-	[Q_SEND_CQ] = { "SCQ", 4, 162, "CQ of the send queue" },
-	[Q_RECV_CQ] = { "RCQ", 4, 167, "CQ of the receive queue" },
-	[Q_SRQ] = { "SRQ", 4, 172, "shared receive queue" },
-	[Q_MTU] = { "MTU", 4, 177, "of the path" },
-	[Q_PATH] = { "TO", -22, 200, "GID of the other end" },
+	[Q_PID] = { "PID", 7, 0, N_("process") },
+	[Q_QPN] = { "QPN", 6, 0, N_("number, hexadecimal") },
+	[Q_TYPE] = { "TY", 2, 0, N_("type") },
+	[Q_STATE] = { "STATE", 5, 0, N_("state") },
+	[Q_PEER] = { "PEER", 6, 0, N_("number of the other end, hexadecimal") },
+	[Q_SQ] = { "SQ", 7, 0, N_("work requests in the send queue, and its size") },
+	[Q_RQ] = { "RQ", 7, 0, N_("receives that can be taken, and the queue's size") },
+	[Q_OUT] = { "OUT/s", 6, 0, N_("its requests that were executed") },
+	[Q_IN] = { "IN/s", 6, 0, N_("requests of the peer that arrived") },
+	[Q_MB] = { "MB/s", 6, 0, N_("of both") },
+	[Q_RNR] = { "RNR", 5, 0, N_("times that the receiver was not ready") },
+	[Q_RETRY] = { "RETRY", 5, 0, N_("times that nothing came back, or something got lost") },
+	[Q_STANDS] = { "STANDS", 6, 88, N_("for how long nothing was executed though something waits, as seen") },
+	[Q_ERRORS] = { "ERRS", 5, 95, N_("completions with an error, without flushes of the send queue") },
+	[Q_COMMAND] = { "COMMAND", -12, 108, N_("the process's name") },
+	[Q_SQ_HIGH] = { "SQ-HI", 6, 115, N_("most that the send queue has held") },
+	[Q_RQ_HIGH] = { "RQ-HI", 6, 122, N_("most receives posted and not polled") },
+	[Q_BUFFER] = { "NOBUF", 6, 129, N_("messages that found no receive") },
+	[Q_DROPS] = { "DROPS", 6, 136, N_("UC and UD messages dropped") },
+	[Q_SEQUENCE] = { "OOSEQ", 6, 143, N_("requests behind a gap") },
+	[Q_DUPLICATE] = { "DUP", 6, 150, N_("requests that had been there before") },
+	[Q_FLUSHED] = { "FLUSH", 6, 157, N_("flushes of the send queue") },
+	[Q_SEND_CQ] = { "SCQ", 4, 162, N_("CQ of the send queue") },
+	[Q_RECV_CQ] = { "RCQ", 4, 167, N_("CQ of the receive queue") },
+	[Q_SRQ] = { "SRQ", 4, 172, N_("shared receive queue") },
+	[Q_MTU] = { "MTU", 4, 177, N_("of the path") },
+	[Q_PATH] = { "TO", -22, 200, N_("GID of the other end") },
 };
 
 enum { C_PID, C_COMMAND, C_CQ, C_FILL, C_SIZE, C_HIGH, C_RATE, C_ARMED, C_POLLS, C_POLLED, C_LOST, C_TOTAL, C_USERS };
 
 static const struct column cq_columns[] = {
-	[C_PID] = { "PID", 7, 0, "process" },
-	[C_COMMAND] = { "COMMAND", -10, 0, "its name" },
-	[C_CQ] = { "CQ", 5, 0, "number" },
-	[C_FILL] = { "FILL", 6, 0, "completions that wait" },
-	[C_SIZE] = { "SIZE", 6, 0, "that there is room for" },
-	[C_HIGH] = { "HIGH", 6, 0, "most that ever waited" },
-	[C_RATE] = { "CQE/s", 6, 0, "completions" },
-	[C_ARMED] = { "ARMED", 5, 0, "any or solicited: which completion raises an event" },
-	[C_POLLS] = { "POLL/s", 6, 0, "looks of the program; ?: its memory may not be read" },
-	[C_POLLED] = { "POLLED", 7, 0, "how long ago; >: at least" },
-	[C_LOST] = { "LOST", 5, 0, "completions that found no room" },
-	[C_TOTAL] = { "CQES", 12, 95, "completions so far" },
-	[C_USERS] = { "QPS", 5, 101, "queue pairs that complete there" },
+	[C_PID] = { "PID", 7, 0, N_("process") },
+	[C_COMMAND] = { "COMMAND", -10, 0, N_("its name") },
+	[C_CQ] = { "CQ", 5, 0, N_("number") },
+	[C_FILL] = { "FILL", 6, 0, N_("completions that wait") },
+	[C_SIZE] = { "SIZE", 6, 0, N_("that there is room for") },
+	[C_HIGH] = { "HIGH", 6, 0, N_("most that ever waited") },
+	[C_RATE] = { "CQE/s", 6, 0, N_("completions") },
+	[C_ARMED] = { "ARMED", 5, 0, N_("any or solicited: which completion raises an event") },
+	[C_POLLS] = { "POLL/s", 6, 0, N_("looks of the program; ?: its memory may not be read") },
+	[C_POLLED] = { "POLLED", 7, 0, N_("how long ago; >: at least") },
+	[C_LOST] = { "LOST", 5, 0, N_("completions that found no room") },
+	[C_TOTAL] = { "CQES", 12, 95, N_("completions so far") },
+	[C_USERS] = { "QPS", 5, 101, N_("queue pairs that complete there") },
 };
 
 enum { S_PID, S_COMMAND, S_SRQ, S_POSTED, S_SIZE, S_HIGH, S_RATE, S_LIMIT, S_BUFFER, S_TOTAL, S_USERS };
 
 static const struct column srq_columns[] = {
-	[S_PID] = { "PID", 7, 0, "process" },
-	[S_COMMAND] = { "COMMAND", -12, 0, "its name" },
-	[S_SRQ] = { "SRQ", 5, 0, "number" },
-	[S_POSTED] = { "POSTED", 7, 0, "receives that can be taken" },
-	[S_SIZE] = { "SIZE", 7, 0, "that there is room for" },
-	[S_HIGH] = { "HIGH", 7, 0, "most that were posted and not polled" },
-	[S_RATE] = { "TAKEN/s", 7, 0, "receives that messages took" },
-	[S_LIMIT] = { "LIMIT", 6, 0, "below which an event is raised" },
-	[S_BUFFER] = { "NOBUF", 6, 0, "messages that found no receive" },
-	[S_TOTAL] = { "TAKEN", 12, 95, "receives taken so far" },
-	[S_USERS] = { "QPS", 5, 101, "queue pairs that take from it" },
+	[S_PID] = { "PID", 7, 0, N_("process") },
+	[S_COMMAND] = { "COMMAND", -12, 0, N_("its name") },
+	[S_SRQ] = { "SRQ", 5, 0, N_("number") },
+	[S_POSTED] = { "POSTED", 7, 0, N_("receives that can be taken") },
+	[S_SIZE] = { "SIZE", 7, 0, N_("that there is room for") },
+	[S_HIGH] = { "HIGH", 7, 0, N_("most that were posted and not polled") },
+	[S_RATE] = { "TAKEN/s", 7, 0, N_("receives that messages took") },
+	[S_LIMIT] = { "LIMIT", 6, 0, N_("below which an event is raised") },
+	[S_BUFFER] = { "NOBUF", 6, 0, N_("messages that found no receive") },
+	[S_TOTAL] = { "TAKEN", 12, 95, N_("receives taken so far") },
+	[S_USERS] = { "QPS", 5, 101, N_("queue pairs that take from it") },
 };
 
 enum { W_QUEUE, W_INDEX, W_STATE, W_AGE, W_WR_ID, W_OPCODE, W_LENGTH, W_FLAGS };
 
 static const struct column queue_columns[] = {
-	[W_QUEUE] = { "QUEUE", -5, 0, "SQ: send, RQ or SRQ: receive" },
-	[W_INDEX] = { "INDEX", 10, 0, "place in the queue" },
-	[W_STATE] = { "STATE", -6, 0, "waits, or done: executed, and its room not given back by polling" },
-	[W_AGE] = { "AGE", 7, 0, "how long it has been seen, at least" },
-	[W_WR_ID] = { "WR_ID", 18, 0, "the program's number" },
-	[W_OPCODE] = { "OPCODE", -9, 0, "operation" },
-	[W_LENGTH] = { "LENGTH", 10, 0, "bytes" },
-	[W_FLAGS] = { "FLAGS", -5, 0, "S signaled, F fence, E solicited, I inline" },
+	[W_QUEUE] = { "QUEUE", -5, 0, N_("SQ: send, RQ or SRQ: receive") },
+	[W_INDEX] = { "INDEX", 10, 0, N_("place in the queue") },
+	[W_STATE] = { "STATE", -6, 0, N_("waits, or done: executed, and its room not given back by polling") },
+	[W_AGE] = { "AGE", 7, 0, N_("how long it has been seen, at least") },
+	[W_WR_ID] = { "WR_ID", 18, 0, N_("the program's number") },
+	[W_OPCODE] = { "OPCODE", -9, 0, N_("operation") },
+	[W_LENGTH] = { "LENGTH", 10, 0, N_("bytes") },
+	[W_FLAGS] = { "FLAGS", -5, 0, N_("S signaled, F fence, E solicited, I inline") },
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -172,16 +172,16 @@ static const struct {
 	const struct column *columns;
 	unsigned count, sort;
 } views[VIEWS] = {
-	[VIEW_PROCESSES] = { "processes", process_columns, LENGTH(process_columns), P_OUT },
+	[VIEW_PROCESSES] = { N_("processes"), process_columns, LENGTH(process_columns), P_OUT },
 	[VIEW_QPS] = { "QPs", qp_columns, LENGTH(qp_columns), Q_OUT },
 	[VIEW_CQS] = { "CQs", cq_columns, LENGTH(cq_columns), C_FILL },
 	[VIEW_SRQS] = { "SRQs", srq_columns, LENGTH(srq_columns), S_RATE },
-	[VIEW_QUEUE] = { "queues of a QP", queue_columns, LENGTH(queue_columns), 0 },
+	[VIEW_QUEUE] = { N_("queues of a QP"), queue_columns, LENGTH(queue_columns), 0 },
 };
 
 const char *view_name(enum view view)
 {
-	return views[view].name;
+	return _(views[view].name);
 }
 
 const struct column *view_columns(enum view view, unsigned *count)
@@ -430,7 +430,7 @@ static bool add_cq(const struct making *making, const struct cq_shot *cq)
 		set_number(row, columns, C_POLLS,
 			   rate(making, cq->polls, before && before->polls_known ? before->polls : cq->polls));
 		if (!cq->polls) {
-			set_text(row, C_POLLED, INFINITY, "never");
+			set_text(row, C_POLLED, INFINITY, "%s", _("never"));
 		} else {
 			*text = '>';
 			format_age(cq->polled_at ? text : text + 1, 6, ago);
@@ -495,7 +495,7 @@ static bool add_wr(const struct making *making, const char *queue, const struct 
 		format_age(age, 7, making->process->at - wr->seen_at);
 	set_text(row, W_QUEUE, NAN, "%s", queue);
 	set_text(row, W_INDEX, wr->index, "%u", wr->index);
-	set_text(row, W_STATE, NAN, "%s", wr->executed ? "done" : "waits");
+	set_text(row, W_STATE, NAN, "%s", wr->executed ? _("done") : _("waits"));
 	set_text(row, W_AGE, 0, "%s", age);
 	set_text(row, W_WR_ID, (double)wr->wr_id, "0x%" PRIx64, wr->wr_id);
 	set_text(row, W_OPCODE, NAN, "%s", send ? queues_opcode_name(wr->opcode) : "RECV");
@@ -503,35 +503,35 @@ static bool add_wr(const struct making *making, const char *queue, const struct 
 	set_text(row, W_FLAGS, NAN, "%s%s%s%s", wr->flags & IBV_SEND_SIGNALED ? "S" : "", wr->flags & IBV_SEND_FENCE ? "F" : "",
 		 wr->flags & IBV_SEND_SOLICITED ? "E" : "", wr->is_inline ? "I" : "");
 	for (uint32_t i = 0; i < wr->num_sge && i < NIC_MAX_SGE; i++) {
-		if (!add_note(making, "      SGE %u: address 0x%" PRIx64 ", %u bytes, lkey 0x%08x", i, wr->sge[i].addr,
-			      wr->sge[i].length, wr->sge[i].lkey))
+		if (!add_note(making, _("      SGE %u: address 0x%llx, %u bytes, lkey 0x%08x"), i,
+			      (unsigned long long)wr->sge[i].addr, wr->sge[i].length, wr->sge[i].lkey))
 			return false;
 	}
 	if (wr->remote_qpn)
-		return add_note(making, "      to QP 0x%06x", wr->remote_qpn);
+		return add_note(making, _("      to QP 0x%06x"), wr->remote_qpn);
 	if (send && wr->opcode != IBV_WR_SEND && wr->opcode != IBV_WR_SEND_WITH_IMM)
-		return add_note(making, "      remote address 0x%" PRIx64 ", rkey 0x%08x", wr->remote_addr, wr->rkey);
+		return add_note(making, _("      remote address 0x%llx, rkey 0x%08x"), (unsigned long long)wr->remote_addr, wr->rkey);
 	return true;
 }
 
 /* What a queue pair is besides its queues. */
 static bool add_description(const struct making *making, const struct qp_shot *qp, const struct queues *queues)
 {
+	const uint64_t *v = qp->values;
 	char gid[GID_TEXT_BYTES];
-	bool done = add_note(making, "QP 0x%06x of process %d (%s): %s, %s", qp->qpn, (int)making->process->pid,
+	bool done = add_note(making, _("QP 0x%06x of process %d (%s): %s, %s"), qp->qpn, (int)making->process->pid,
 			     making->process->command, qp_type_name(qp->type), explain_state(qp->state));
 
 	if (done && qp->peer_qpn)
-		done = add_note(making, "peer 0x%06x at %s, path MTU %u", qp->peer_qpn, gid_text(&qp->dgid, gid), qp->mtu);
+		done = add_note(making, _("peer 0x%06x at %s, path MTU %u"), qp->peer_qpn, gid_text(&qp->dgid, gid), qp->mtu);
 	if (done)
-		done = add_note(making,
-				"SQ %" PRIu64 " of %" PRIu64 ", %" PRIu64 " wait, at most %" PRIu64 " so far; RQ %" PRIu64
-				" of %" PRIu64 ", at most %" PRIu64,
-				qp->values[QP_sq_depth], qp->values[QP_sq_size], qp->values[QP_sq_pending],
-				qp->values[QP_sq_high_water], qp->values[QP_rq_posted], qp->values[QP_rq_size],
-				qp->values[QP_rq_high_water]);
+		done = add_note(making, _("SQ %llu of %llu, %llu wait, at most %llu so far; RQ %llu of %llu, at most %llu"),
+				(unsigned long long)v[QP_sq_depth], (unsigned long long)v[QP_sq_size],
+				(unsigned long long)v[QP_sq_pending], (unsigned long long)v[QP_sq_high_water],
+				(unsigned long long)v[QP_rq_posted], (unsigned long long)v[QP_rq_size],
+				(unsigned long long)v[QP_rq_high_water]);
 	if (done && !queues->send_known)
-		done = add_note(making, "the send queue cannot be read: %s", strerror(queues->error));
+		done = add_note(making, _("the send queue cannot be read: %s"), strerror(queues->error));
 	return done;
 }
 
@@ -545,16 +545,16 @@ static bool add_queues(const struct making *making, uint32_t index, const struct
 			qp = &making->process->qps[i];
 	}
 	if (!qp || !queues)
-		return add_note(making, "this queue pair is gone");
+		return add_note(making, _("this queue pair is gone"));
 	done = add_description(making, qp, queues);
 	for (uint32_t i = 0; i < queues->send.count && done; i++)
 		done = add_wr(making, "SQ", &queues->send.wrs[i]);
 	if (done && queues->send.more)
-		done = add_note(making, "      ... more in the send queue");
+		done = add_note(making, _("      ... more in the send queue"));
 	for (uint32_t i = 0; i < queues->receive.count && done; i++)
 		done = add_wr(making, qp->srq >= 0 ? "SRQ" : "RQ", &queues->receive.wrs[i]);
 	if (done && queues->receive.more)
-		done = add_note(making, "      ... more in the receive queue");
+		done = add_note(making, _("      ... more in the receive queue"));
 	return done;
 }
 

@@ -20,6 +20,7 @@
 #include "tools/explain.h"
 #include "tools/libraries.h"
 #include "tools/processes.h"
+#include "tools/replacement.h"
 #include "tools/segment.h"
 #include "tools/tools.h"
 #include "tools/trace_advice.h"
@@ -130,7 +131,7 @@ struct output {
 	const char *name; /* of the subcommand */
 	const struct request *request;
 	const char *program, *catalogues;
-	FILE *file;
+	struct replacement to; /* with a file */
 	struct trace_collect collect;
 	struct trace_model model;
 	struct trace_capture *capture;
@@ -146,12 +147,10 @@ static bool begin(struct output *output)
 	snprintf(directory, sizeof(directory), "%s", file ? "." : temporary && *temporary ? temporary : "/tmp");
 	if (slash)
 		snprintf(directory, sizeof(directory), "%.*s", slash == file ? 1 : (int)(slash - file), file);
-	if (file) {
-		output->file = fopen(file, "we");
-		if (!output->file) {
-			complain(output->name, "%s: %s", file, strerror(errno));
-			return false;
-		}
+	err = file ? replacement_prepare(&output->to, file) : 0;
+	if (err) {
+		complain(output->name, "%s: %s", file, strerror(err));
+		return false;
 	}
 	if (output->request->format == FORMAT_PCAPNG) {
 		output->capture = malloc(sizeof(*output->capture));
@@ -190,7 +189,7 @@ static bool write_picture(struct output *output)
 
 	bind_textdomain_codeset(EXPLAIN_DOMAIN, "UTF-8");
 	explain_translate(output->catalogues);
-	enough = trace_svg(output->file, &output->model, output->program);
+	enough = trace_svg(output->to.out, &output->model, output->program);
 	bind_textdomain_codeset(EXPLAIN_DOMAIN, nl_langinfo(CODESET));
 	explain_translate(output->catalogues);
 	return enough;
@@ -219,16 +218,16 @@ static bool write_model(struct output *output)
 					 .start = output->collect.count ? output->collect.start : 0 };
 
 	if (output->request->format == FORMAT_HTML)
-		trace_html(output->file, &told);
+		trace_html(output->to.out, &told);
 	else
-		enough = trace_perfetto(output->file, &told);
+		enough = trace_perfetto(output->to.out, &told);
 	trace_words_free(words, &output->model);
 	trace_advice_free(&advices);
 	trace_shown_free(&shown);
 	return enough;
 }
 
-/* The one line at the end. */
+/* The line at the end, and what is to be known of the file. */
 static void sum_up(const struct output *output)
 {
 	const struct trace_model *model = &output->model;
@@ -240,46 +239,63 @@ static void sum_up(const struct output *output)
 	else
 		fprintf(stderr, _("%llu events of %u processes, %llu dropped"), (unsigned long long)model->events,
 			model->processes.count, (unsigned long long)model->dropped);
-	if (output->file) {
+	if (output->request->file) {
 		fprintf(stderr, ", ");
 		fprintf(stderr, _("written to %s"), output->request->file);
 	}
 	fprintf(stderr, "\n");
+	if (output->capture && output->capture->misread)
+		complain(output->name,
+			 _("%llu of %llu packets are SENDs of at most 12 bytes, which Wireshark calls malformed unless it is "
+			   "told not to look for RPC in them: wireshark --disable-heuristic rpcrdma_infiniband %s"),
+			 (unsigned long long)output->capture->misread, (unsigned long long)output->capture->packets,
+			 output->request->file);
 	if (!model->processes.count)
 		complain(output->name, "%s", _("no device of uroce was opened"));
+}
+
+/* Tells all events, and writes what becomes of them. 0, or errno. */
+static int write_all(struct output *output)
+{
+	const bool drawn = !output->request->file;
+	int err = drawn ? 0 : replacement_open(&output->to);
+
+	if (err)
+		return err;
+	if (output->capture)
+		trace_capture_begin(output->capture, output->to.out, &output->model, output->collect.start);
+	err = trace_collect_tell(&output->collect, &output->model, output->capture ? capture : NULL, output->capture);
+	if (output->capture)
+		trace_capture_end(output->capture);
+	if (!err)
+		err = output->collect.spool.error;
+	if (!err && (output->model.short_of_memory || (!drawn && !output->capture && !write_model(output))))
+		err = ENOMEM;
+	return err || drawn ? err : replacement_finish(&output->to);
 }
 
 /* When all events are there. False after one line on stderr. */
 static bool finish(struct output *output)
 {
-	const char *where = output->file ? output->request->file : _("the temporary file");
+	const char *file = output->request->file;
 	/* What the program prints stays what it is. */
 	FILE *terminal = output->request->pid ? stdout : stderr;
 	unsigned columns, rows;
 	int err;
 
 	trace_collect_stop(&output->collect);
-	if (output->capture)
-		trace_capture_begin(output->capture, output->file, &output->model, output->collect.start);
-	err = trace_collect_tell(&output->collect, &output->model, output->capture ? capture : NULL, output->capture);
-	if (output->capture)
-		trace_capture_end(output->capture);
-	if (!err && output->collect.spool.error)
-		err = output->collect.spool.error;
-	if (!err && (output->model.short_of_memory || (output->file && !output->capture && !write_model(output))))
-		err = ENOMEM;
-	if (output->file && (fflush(output->file) || ferror(output->file)))
-		err = err ? err : errno ? errno : EIO;
-	if (output->file && fclose(output->file))
-		err = err ? err : errno;
-	if (!output->file) {
+	err = write_all(output);
+	if (!file) {
 		terminal_size(terminal, &columns, &rows);
 		trace_draw(terminal, &output->model, columns, rows);
 	}
-	if (err)
-		complain(output->name, _("the trace is not complete: %s: %s"), where, strerror(err));
+	if (err && file)
+		complain(output->name, _("the trace could not be written: %s: %s"), file, strerror(err));
+	else if (err)
+		complain(output->name, _("the trace is not complete: %s"), strerror(err));
 	else
 		sum_up(output);
+	replacement_abandon(&output->to);
 	trace_collect_end(&output->collect);
 	trace_model_free(&output->model);
 	free(output->capture);
@@ -292,6 +308,9 @@ static int trace_program(struct output *output, char **argv)
 	int status, err;
 
 	err = trace_collect_listen(&output->collect);
+	/* What is drawn has the causes, too. */
+	if (!err && !output->request->file && setenv("UROCE_EXPLAIN", "off", 0))
+		err = errno;
 	if (err)
 		complain(output->name, _("cannot begin a trace: %s"), strerror(err));
 	if (err || !child_start(&child, output->name, argv)) {
@@ -299,7 +318,7 @@ static int trace_program(struct output *output, char **argv)
 		return STATUS_FAILED;
 	}
 	status = child_attend(&child, output->collect.listener, trace_collect_empty, &output->collect);
-	if (!finish(output) && !status)
+	if (child_was_started(&child) && !finish(output) && !status)
 		return STATUS_FAILED;
 	return child_end_as(status);
 }

@@ -16,6 +16,7 @@
 #define DEFAULT_MTU  1024
 #define FIRST_PORT   0xc000 /* of the source ports that RoCEv2 uses */
 #define ATOMIC_BYTES 8
+#define RPC_BYTES    16 /* the shortest header of RPC over RDMA; pad counts */
 
 /* ---- Writing ---- */
 
@@ -63,6 +64,14 @@ static void add_cause(struct trace_capture *capture, size_t length, uint32_t id)
 		 cause_name(cause->code) ? cause_name(cause->code) : "?", cause->told ? sentence : cause_text(cause->code));
 }
 
+/* The dissector of that reads so much of each SEND before it asks how long it is (Wireshark 4.0), and nothing that could be in
+ * the file keeps it from guessing. */
+static void count_misread(struct trace_capture *capture, uint8_t opcode, uint32_t payload)
+{
+	if (opcode == ROCE_OPCODE(ROCE_RC, ROCE_SEND_ONLY) || opcode == ROCE_OPCODE(ROCE_RC, ROCE_SEND_ONLY_INV))
+		capture->misread += payload + roce_pad(payload) < RPC_BYTES;
+}
+
 static const char *comment_of(struct trace_capture *capture, uint32_t id, const char *what)
 {
 	const struct trace_send *send = id < capture->model->sends.count ? &capture->model->sends.at[id] : NULL;
@@ -95,6 +104,7 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 	const struct trace_model *model = capture->model;
 	const uint32_t qp = trace_model_qp(model, model->processes.at[item->process].host, item->event->qpn);
 	struct trace_packet about;
+	struct roce_packet packet;
 	struct icrc_path path;
 	uint32_t kept, length = item->event->length;
 	const uint8_t *bytes = (const uint8_t *)item->more + sizeof(about);
@@ -122,6 +132,9 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 	path.sport = about.sport;
 	path.dport = about.dport;
 	trace_frame_of_captured(&capture->frame, &path, bytes, kept, length);
+
+	if (kept == length && roce_parse(bytes, length - ROCE_ICRC_BYTES, &packet))
+		count_misread(capture, packet.opcode, packet.length);
 
 	const bool nak = is_nak(bytes, kept);
 	const char *comment = seen ? comment_of(capture, seen->send,
@@ -201,8 +214,11 @@ static void carry(struct trace_capture *capture, const struct carried *way, bool
 	memset(capture->packet + header + there, 0, pad);
 	trace_frame_make(&capture->frame, back ? &way->back : &way->out, 0, capture->packet,
 			 header + there + (there == packet->length ? pad : 0), header + packet->length + pad);
-	if (process != TRACE_NONE)
-		write_frame(capture, process, time, PCAPNG_OUTBOUND, what ? comment_of(capture, way->send_id, what) : NULL);
+	if (process == TRACE_NONE)
+		return;
+	if (there == packet->length)
+		count_misread(capture, packet->opcode, there);
+	write_frame(capture, process, time, PCAPNG_OUTBOUND, what ? comment_of(capture, way->send_id, what) : NULL);
 }
 
 static uint32_t answers_of(struct trace_capture *capture, uint32_t qp, bool one_more)
@@ -444,7 +460,7 @@ void trace_capture_begin(struct trace_capture *capture, FILE *out, const struct 
 	capture->out = out;
 	capture->model = model;
 	capture->start = start;
-	capture->packets = 0;
+	capture->packets = capture->misread = 0;
 	capture->interfaces = capture->answers_count = 0;
 	capture->answers = NULL;
 	pcapng_begin(out, "uroce " UROCE_VERSION);

@@ -18,6 +18,7 @@ struct trace_capture {
 	const struct trace_model *model;
 	uint64_t start; /* CLOCK_REALTIME, ns, of time 0 */
 	uint64_t packets;
+	uint64_t misread; /* RC SENDs shorter than any RPC over RDMA: Wireshark looks for that in each, and calls these malformed */
 	uint32_t interfaces; /* that were written: of the processes with the first ids */
 	uint32_t *answers;   /* by the id of the sender's QP: messages that were acknowledged to it */
 	uint32_t answers_count;

@@ -2,6 +2,7 @@
 #include "tools/trace_fill.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -39,6 +40,22 @@ static void merge(struct trace_fill *fill)
 	fill->count = count;
 }
 
+/* For one more point. */
+static bool make_room(struct trace_fill *fill)
+{
+	const uint32_t room = fill->room ? 2 * fill->room : 16;
+	struct trace_fill_point *larger;
+
+	if (fill->count < fill->room)
+		return true;
+	larger = realloc(fill->points, room * sizeof(*larger));
+	if (!larger)
+		return false;
+	fill->points = larger;
+	fill->room = room;
+	return true;
+}
+
 void trace_fill_set(struct trace_fill *fill, uint64_t time, uint32_t now)
 {
 	struct trace_fill_point *last = fill->count ? &fill->points[fill->count - 1] : NULL;
@@ -54,15 +71,8 @@ void trace_fill_set(struct trace_fill *fill, uint64_t time, uint32_t now)
 	}
 	if (fill->count == TRACE_FILL_POINTS)
 		merge(fill);
-	if (fill->count == fill->room) {
-		uint32_t room = fill->room ? least(2 * fill->room, TRACE_FILL_POINTS) : 16;
-		struct trace_fill_point *larger = realloc(fill->points, room * sizeof(*larger));
-
-		if (!larger)
-			return;
-		fill->points = larger;
-		fill->room = room;
-	}
+	if (!make_room(fill))
+		return;
 	fill->now = now;
 	fill->points[fill->count++] = (struct trace_fill_point){ time, now, now };
 }
@@ -70,4 +80,13 @@ void trace_fill_set(struct trace_fill *fill, uint64_t time, uint32_t now)
 void trace_fill_add(struct trace_fill *fill, uint64_t time, int32_t more)
 {
 	trace_fill_set(fill, time, more < 0 && fill->now < (uint32_t)-more ? 0 : fill->now + (uint32_t)more);
+}
+
+void trace_fill_begin(struct trace_fill *fill, uint64_t time)
+{
+	if ((fill->count && fill->points[0].time <= time) || !make_room(fill))
+		return;
+	memmove(fill->points + 1, fill->points, fill->count * sizeof(*fill->points));
+	fill->points[0] = (struct trace_fill_point){ time, 0, 0 };
+	fill->count++;
 }

@@ -10,6 +10,9 @@
 /* It holds so many from this time on, which is not before any that was told. For want of memory it stays as it was. */
 void trace_fill_set(struct trace_fill *fill, uint64_t time, uint32_t now);
 
+/* It was empty from this time on until what was told first. */
+void trace_fill_begin(struct trace_fill *fill, uint64_t time);
+
 /* As many more, or less; never less than none, since what was there before the trace is not known. */
 void trace_fill_add(struct trace_fill *fill, uint64_t time, int32_t more);
 

@@ -280,7 +280,7 @@ static void sends(FILE *out, const struct trace_told *told)
 	bool first = true;
 
 	table(out, "sends",
-	      "\"time\",\"qp\",\"index\",\"wr_id\",\"opcode\",\"flags\",\"length\",\"status\",\"posted\",\"rung\",\"seen\",\"gathered\",\"sent\",\"taken\","
+	      "\"time\",\"qp\",\"index\",\"wr_id\",\"opcode\",\"flags\",\"length\",\"status\",\"posted\",\"rung\",\"seen\",\"again\",\"gathered\",\"sent\",\"taken\","
 	      "\"placed\",\"acked\",\"cqe\",\"polled\",\"remote_cqe\",\"remote_polled\",\"list\",\"dest\",\"receive\",\"addr\",\"psn\",\"packets\",\"retries\"",
 	      model->sends.total, told->shown->send_rows);
 	for (uint32_t i = 0; i < model->sends.count; i++) {
@@ -382,7 +382,10 @@ static void fill(FILE *out, const char *queue, uint32_t owner, uint32_t limit, c
 	comma(out, first);
 	fprintf(out, "{\"queue\":\"%s\",\"owner\":%u,\"limit\":", queue, owner);
 	id(out, limit ? limit : TRACE_NONE);
-	fprintf(out, ",\"max\":%u,%s\"points\":[", fill->max, fill->width ? "\"merged\":true," : "");
+	fprintf(out, ",\"max\":%u,%s", fill->max, fill->width ? "\"merged\":true," : "");
+	if (fill->waited)
+		fprintf(out, "\"waited\":%" PRIu64 ",", fill->waited);
+	fputs("\"points\":[", out);
 	for (uint32_t i = 0; i < fill->count; i++) {
 		const struct trace_fill_point *point = &fill->points[i];
 
@@ -484,7 +487,7 @@ static void causes(FILE *out, const struct trace_told *told)
 		field(out, "outcome");
 		text_or_null(out, *outcome ? outcome : NULL);
 		field(out, "wr_id");
-		if (cause->told)
+		if (cause->told && cause->record.role != CAUSE_OF_OTHER)
 			fprintf(out, "\"0x%" PRIx64 "\"", cause->record.wr_id);
 		else
 			fputs("null", out);

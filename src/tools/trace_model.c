@@ -17,7 +17,7 @@
 #define QP_DESTROYED 255
 
 const char *const trace_point_names[TRACE_POINTS] = {
-	"posted", "rung", "seen", "gathered", "sent", "taken", "placed", "acked", "cqe", "polled",
+	"posted", "rung", "seen", "again", "gathered", "sent", "taken", "placed", "acked", "cqe", "polled",
 };
 
 const char *trace_opcode_name(uint8_t opcode)
@@ -482,14 +482,30 @@ static void seen(struct trace_model *model, const struct trace_item *item)
 	}
 }
 
+/* It is sent again, or has failed. What the wire misses is sent at once; else a time passes first, at the end of which this is. */
+static void stop_waiting(struct trace_send *send, uint64_t time)
+{
+	if (send->waits)
+		send->at[TRACE_POINT_AGAIN] = time;
+	send->waits = false;
+}
+
 /* The last time counts: what is sent again is gathered again. */
 static void gathered(struct trace_model *model, const struct trace_item *item)
 {
 	struct trace_queue_pair *qp = own_qp(model, item->process, item->event->qpn);
 	struct trace_send *send = qp ? send_of(model, qp, item->event->index) : NULL;
 
-	if (send)
-		send->at[TRACE_POINT_GATHERED] = item->time;
+	uint64_t *at = send ? send->at : NULL;
+
+	if (!send)
+		return;
+	/* Behind what was lost, all is sent again. */
+	if (at[TRACE_POINT_GATHERED] != TRACE_NEVER &&
+	    (at[TRACE_POINT_AGAIN] == TRACE_NEVER || at[TRACE_POINT_AGAIN] < at[TRACE_POINT_GATHERED]))
+		at[TRACE_POINT_AGAIN] = item->time;
+	at[TRACE_POINT_GATHERED] = item->time;
+	stop_waiting(send, item->time);
 }
 
 static uint32_t packets_of(const struct trace_queue_pair *qp, uint32_t length)
@@ -531,6 +547,11 @@ static void again(struct trace_model *model, const struct trace_item *item)
 
 	if (send && send->retries < UINT16_MAX)
 		send->retries++;
+	if (send) {
+		send->at[TRACE_POINT_AGAIN] = item->time;
+		send->starved |= item->event->opcode == TRACE_RETRY_RNR;
+		send->waits = !qp->attr.wire || item->event->opcode == TRACE_RETRY_RNR;
+	}
 	if (mark)
 		*mark = (struct trace_again){ item->time, id_of(model, qp), send_id(model, send), item->event->length,
 					      item->event->opcode };
@@ -573,6 +594,7 @@ static void taken(struct trace_model *model, const struct trace_item *item)
 	if (!send)
 		return;
 	send->at[TRACE_POINT_TAKEN] = item->time;
+	stop_waiting(send, item->time);
 	send->dest = id_of(model, qp);
 	send->receive = receive ? (uint32_t)(receive - model->receives.at) : TRACE_NONE;
 }
@@ -782,6 +804,9 @@ static void complete(struct trace_model *model, const struct trace_item *item)
 		return;
 	send->at[TRACE_POINT_CQE] = item->time;
 	send->status = event->opcode;
+	if (event->opcode != IBV_WC_SUCCESS)
+		stop_waiting(send, item->time);
+	send->starved |= event->opcode == IBV_WC_RNR_RETRY_EXC_ERR;
 	blame(model, qp, send, event->opcode);
 }
 
@@ -953,6 +978,23 @@ static uint32_t peer_of(const struct trace_model *model, const struct trace_queu
 	return TRACE_NONE;
 }
 
+/* The receive queue at the other end had nothing for it. */
+static void tell_starved(struct trace_model *model, const struct trace_send *send)
+{
+	struct trace_queue_pair *qp = send->dest < model->qps.count ? &model->qps.at[send->dest] : NULL;
+	struct trace_queue *srq = qp ? srq_of(model, qp) : NULL;
+	const uint64_t *at = send->at, since = at[TRACE_POINT_SEEN] != TRACE_NEVER ? at[TRACE_POINT_SEEN] : trace_send_start(send);
+	const uint64_t until = at[TRACE_POINT_AGAIN] != TRACE_NEVER ? at[TRACE_POINT_AGAIN] : at[TRACE_POINT_CQE];
+	const uint64_t made = srq ? srq->created : qp ? qp->created : TRACE_NEVER;
+	struct trace_fill *fill = qp ? fill_of(qp, srq) : NULL;
+
+	if (!fill || until == TRACE_NEVER)
+		return;
+	fill->waited += until > since ? until - since : 1;
+	if (!fill->count || since < fill->points[0].time)
+		trace_fill_begin(fill, made == TRACE_NEVER ? 0 : made);
+}
+
 void trace_model_end(struct trace_model *model)
 {
 	for (uint32_t id = 0; id < model->qps.count; id++) {
@@ -965,8 +1007,10 @@ void trace_model_end(struct trace_model *model)
 	for (uint32_t id = 0; id < model->sends.count; id++) {
 		struct trace_send *send = &model->sends.at[id];
 
-		if (send->dest == TRACE_NONE && send->at[TRACE_POINT_SENT] != TRACE_NEVER)
+		if (send->dest == TRACE_NONE && (send->at[TRACE_POINT_SENT] != TRACE_NEVER || send->starved))
 			send->dest = model->qps.at[send->qp].peer;
+		if (send->starved)
+			tell_starved(model, send);
 	}
 	trace_causes_join(model);
 }

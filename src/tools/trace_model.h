@@ -34,6 +34,7 @@ enum trace_point {
 	TRACE_POINT_POSTED,
 	TRACE_POINT_RUNG,
 	TRACE_POINT_SEEN,
+	TRACE_POINT_AGAIN, /* the last time that it had to be sent again, or that the wait for the receiver was over */
 	TRACE_POINT_GATHERED,
 	TRACE_POINT_SENT,
 	TRACE_POINT_TAKEN,
@@ -56,6 +57,8 @@ struct trace_send {
 	uint32_t cause;
 	uint32_t list;
 	uint16_t retries;
+	bool waits;   /* from a retry until it is sent */
+	bool starved; /* the receiver was not ready for it */
 	uint8_t opcode; /* enum ibv_wr_opcode; TRACE_NO_STATUS: not known */
 	uint8_t flags;
 	uint8_t status;
@@ -82,6 +85,7 @@ struct trace_fill {
 	uint32_t count, room;
 	uint64_t width; /* ns that a point stands for at least; 0: none was merged */
 	uint32_t now, max;
+	uint64_t waited; /* of a receive queue: ns that messages waited for a receive */
 };
 
 struct trace_process {

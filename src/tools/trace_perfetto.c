@@ -142,6 +142,7 @@ static void send(struct writing *w, uint32_t id)
 	static const char *const names[TRACE_POINTS] = {
 		[TRACE_POINT_RUNG] = "posting",
 		[TRACE_POINT_SEEN] = "waiting in the queue",
+		[TRACE_POINT_AGAIN] = "waiting to be sent again",
 		[TRACE_POINT_GATHERED] = "gathering",
 		[TRACE_POINT_SENT] = "sending",
 		[TRACE_POINT_TAKEN] = "taking a receive",

@@ -7,6 +7,7 @@ static const struct {
 	uint8_t from, to;
 } pairs[] = {
 	{ TRACE_POINT_POSTED, TRACE_POINT_RUNG },   { TRACE_POINT_POSTED, TRACE_POINT_SEEN },
+	{ TRACE_POINT_SEEN, TRACE_POINT_AGAIN },    { TRACE_POINT_AGAIN, TRACE_POINT_PLACED },
 	{ TRACE_POINT_SEEN, TRACE_POINT_GATHERED }, { TRACE_POINT_GATHERED, TRACE_POINT_SENT },
 	{ TRACE_POINT_SEEN, TRACE_POINT_SENT },	    { TRACE_POINT_SEEN, TRACE_POINT_TAKEN },
 	{ TRACE_POINT_SENT, TRACE_POINT_TAKEN },    { TRACE_POINT_TAKEN, TRACE_POINT_PLACED },
@@ -15,6 +16,15 @@ static const struct {
 	{ TRACE_POINT_CQE, TRACE_POINT_POLLED },    { TRACE_POINT_POSTED, TRACE_POINT_PLACED },
 	{ TRACE_POINT_POSTED, TRACE_POINT_POLLED },
 };
+
+/* A part of a life in which it waited to be sent again: that is a part of its own. */
+static bool is_broken(const struct trace_send *send, uint8_t from, uint8_t to)
+{
+	const uint64_t again = send->at[TRACE_POINT_AGAIN];
+
+	return again != TRACE_NEVER && from != TRACE_POINT_POSTED && from != TRACE_POINT_AGAIN && to != TRACE_POINT_AGAIN &&
+	       send->at[from] < again && again <= send->at[to];
+}
 
 static unsigned bin_of(uint64_t ns)
 {
@@ -27,25 +37,15 @@ static unsigned bin_of(uint64_t ns)
 	return shift * TRACE_PHASE_WIDTHS + (unsigned)(ns >> shift);
 }
 
-static uint64_t middle_of(unsigned bin)
-{
-	const unsigned shift = bin < 2 * TRACE_PHASE_WIDTHS ? 0 : bin / TRACE_PHASE_WIDTHS - 1;
-	const uint64_t low = (uint64_t)(bin - shift * TRACE_PHASE_WIDTHS) << shift;
-
-	return low + ((1ull << shift) >> 1);
-}
-
 uint64_t trace_phase_quantile(const struct trace_phase *phase, double part)
 {
-	const uint64_t wanted = (uint64_t)(part * (double)phase->count);
-	uint64_t seen = 0, value;
+	const double wanted = part * (double)phase->count;
+	uint64_t seen = 0;
 
 	for (unsigned bin = 0; bin < TRACE_PHASE_BINS; bin++) {
 		seen += phase->bins[bin];
-		if (seen <= wanted && seen < phase->count)
-			continue;
-		value = middle_of(bin);
-		return value < phase->min ? phase->min : value > phase->max ? phase->max : value;
+		if (phase->bins[bin] && (double)seen >= wanted)
+			return phase->most[bin];
 	}
 	return phase->max;
 }
@@ -63,7 +63,8 @@ void trace_phases_tell(const struct trace_model *model, uint8_t opcode, struct t
 			const uint64_t from = send->at[phase->from], to = send->at[phase->to];
 			uint64_t took;
 
-			if (send->opcode != opcode || from == TRACE_NEVER || to == TRACE_NEVER || to < from)
+			if (send->opcode != opcode || from == TRACE_NEVER || to == TRACE_NEVER || to < from ||
+			    is_broken(send, phase->from, phase->to))
 				continue;
 			took = to - from;
 			phase->min = phase->count && phase->min < took ? phase->min : took;
@@ -71,6 +72,8 @@ void trace_phases_tell(const struct trace_model *model, uint8_t opcode, struct t
 			phase->sum += took;
 			phase->count++;
 			phase->bins[bin_of(took)]++;
+			if (phase->most[bin_of(took)] < took)
+				phase->most[bin_of(took)] = took;
 		}
 		if (phase->count)
 			tell(arg, phase);

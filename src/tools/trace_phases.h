@@ -13,14 +13,14 @@ struct trace_phase {
 	enum trace_point from, to;
 	uint8_t opcode;
 	uint64_t count, min, max, sum;
-	uint64_t bins[TRACE_PHASE_BINS];
+	uint64_t bins[TRACE_PHASE_BINS], most[TRACE_PHASE_BINS];
 };
 
 /* Those that there are of the sends with this opcode, in the order of their points: calls tell for each. `phase` is room for one. */
 void trace_phases_tell(const struct trace_model *model, uint8_t opcode, struct trace_phase *phase,
 		       void (*tell)(void *arg, const struct trace_phase *phase), void *arg);
 
-/* The value that this part of all (0 to 1) does not exceed. */
+/* A value that this part of all (0 to 1) does not exceed: one that was there. */
 uint64_t trace_phase_quantile(const struct trace_phase *phase, double part);
 
 #endif

@@ -389,7 +389,7 @@ static void add_chart(struct picture *p, unsigned kind, const struct trace_fill 
 	for (unsigned i = 0; i < p->chart_count; i++)
 		if (p->charts[i].fill == fill)
 			return;
-	if (!fill->max)
+	if (!fill->max && !fill->waited)
 		return;
 	if (p->of_kind[kind] == OF_KIND) {
 		for (unsigned i = 0; i < p->left_out_count; i++)
@@ -521,8 +521,9 @@ static void draw_filling(struct picture *p, const struct chart *chart, uint64_t 
 static void draw_chart(struct picture *p, const struct chart *chart)
 {
 	const struct trace_fill *fill = chart->fill;
+	const uint32_t held = fill->max ? fill->max : 1;
 	/* One that is far deeper than ever needed is no scale: then there is air above it. */
-	const uint64_t scale = chart->limit / 3 > fill->max ? 2ull * fill->max : chart->limit > fill->max ? chart->limit : fill->max;
+	const uint64_t scale = chart->limit / 3 > held ? 2ull * held : chart->limit > held ? chart->limit : held;
 	const unsigned base = p->y + CHART_HEIGHT;
 	const unsigned highest = base - height(fill->max, scale);
 	char most[64];

@@ -13,7 +13,7 @@ import sys
 MARK = "/*UROCE_TRACE_MODEL*/null"
 
 SENDS = (
-    "time qp index wr_id opcode flags length status posted rung seen gathered sent taken placed acked cqe polled "
+    "time qp index wr_id opcode flags length status posted rung seen again gathered sent taken placed acked cqe polled "
     "remote_cqe remote_polled list dest receive addr psn packets retries"
 ).split()
 RECEIVES = "time qp srq index wr_id room length status posted taken placed cqe polled send".split()
@@ -413,6 +413,25 @@ def causes():
     return model
 
 
+def starved():
+    """Send queues of one request that are full, and receivers that are not ready: at first, in between, and for ever."""
+    trace, (a, b) = pair("dry", ("dry", "dry"), depth=1, entries=16)
+    row = trace.send(1000000, a, receive=trace.receive(31000000, b, wr_id=1), wr_id=1)
+    row.update({stage: row[stage] + 30000000 for stage in SENDS[12:21] if row[stage] is not None}, again=30000000, retries=40)
+    c, d = (trace.qp(process, process, depth=1) for process in (0, 1))
+    trace.connect(c, d)
+    row = trace.fail(2000000, c, "SEND", "RNR_RETRY_EXC_ERR", 13, RNR, after=659000000)
+    row.update(again=659000000, retries=1)
+    model = trace.finish()
+    fills = {(fill["queue"], fill["owner"]): fill for fill in model["fills"]}
+    fills["sq", a]["points"] = [[1000000, 1], [31000000, 0]]
+    fills["sq", c]["points"] = [[2000000, 1], [662000000, 0]]
+    fills["rq", b].update(max=1, waited=30000000, points=[[1000, 0], [31000000, 1], [31000500, 0], [50000000, 1], [50001000, 0]])
+    model["fills"].append({"queue": "rq", "owner": d, "limit": 1, "max": 0, "waited": 659000000, "points": [[1000, 0]]})
+    model["causes"].append(dict(model["causes"][0], name="CQ_OVERFLOW", wr_id=None, send=None))
+    return model
+
+
 def wire():
     """A server with an SRQ, three clients on another host, over the wire, with packets."""
     trace = Trace("uroce lab --hosts 2 -- kv-bench", ("kv-server", "kv-client", "kv-client", "kv-client"))
@@ -543,7 +562,7 @@ def sparse():
     return model
 
 
-MODELS = {make.__name__: make for make in (small, causes, wire, big, empty, idle, hostile, sparse)}
+MODELS = {make.__name__: make for make in (small, causes, starved, wire, big, empty, idle, hostile, sparse)}
 
 
 def page(template, model):

@@ -141,7 +141,7 @@ def pictures_are_drawn(t):
             ("queues", "sq"),
             ("queues", "rq"),
             ("queues", "cq"),
-            ("stacks", "p4"),
+            ("stacks", "p5"),
         ):
             t.find(canvas, variable)
     t.open("wire")
@@ -183,6 +183,25 @@ def advice_has_a_section_in_both_languages(t):
     same(t.count("#advised[hidden]"), 1)
 
 
+def waits_are_told_where_they_were(t):
+    """A request that waits for its receiver, and the queues: one that is full all the time that it is seen, one that is dry from the start."""
+    t.open("starved")
+    text = t.js("document.getElementById('queuesText').textContent")
+    holds(text, "SQ 0x4000 of dry (4711): depth 1, at most 1, full for 30.0 ms.", "SQ 0x4002 of dry (4711): depth 1, at most 1, full for 660 ms.")
+    holds(text, "empty until 31.000000 ms, empty for 19.0 ms in between, empty from 50.001000 ms on, messages waited 30.0 ms for a receive.")
+    holds(text, "RQ 0x8003 of dry (4712): depth 1, at most 0, never had a receive, messages waited 659 ms for a receive.")
+    assert "never full" not in re.sub("CQ[^.]*[.]", "", text), text
+    holds(t.text("#stacksLegend"), "waited for the receiver, or was sent again")
+    t.find("stacks", "p1")
+    t.find("queues", "warn")
+    t.row(0)
+    assert t.js("[...document.querySelectorAll('#life .parts i')].some(i => /^waited for the receiver.*: 29[.]\\d+ ms|30[.]0 ms/.test(i.title))"), t.js(
+        "[...document.querySelectorAll('#life .parts i')].map(i => i.title).join()"
+    )
+    same(t.js("[...document.querySelectorAll('#causeList .head')].filter(head => head.innerText.includes('wr_id')).length"), 1)
+    t.quiet()
+
+
 def clicked_request_is_followed_everywhere(t):
     t.open("small")
     t.browser.click(*t.find("messages", "op-write", 0.5))
@@ -221,7 +240,7 @@ def clicked_request_is_followed_everywhere(t):
     t.press("#life > button")
     holds(t.text("#life"), "SEND wr_id", "which had waited for", "at the other end, ib_send_lat")
     before = t.text("#lifeTitle")
-    t.browser.click(*t.find("stacks", "p2", 0.01))
+    t.browser.click(*t.find("stacks", "p3", 0.01))
     assert t.text("#lifeTitle") != before, "a bar does not lead to its request"
     t.browser.click(*t.find("queues", "sq", 0.3))
     same(t.count("#life[hidden]"), 0)

@@ -37,6 +37,27 @@ once_prints_all_tables() {
 	grep -q ' MTU TO$' out || fail "$(cat out)"
 }
 
+language_of_the_environment_is_spoken() {
+	counted
+	status 0 env LC_ALL=C.UTF-8 LANGUAGE=zh_CN "$uroce" top --once --interval 0.2 --pid $counted --columns 80
+	grep -q "^uroce top [0-9:]*  进程 $counted，10 个 QP，4 个 CQ，" out || fail "$(cat out)"
+	grep -qx 进程 out || fail "$(cat out)"
+	status 0 env LC_ALL=C.UTF-8 LANGUAGE=zh_CN "$uroce" top --once --interval 0.2 --pid $counted --qp "$(qpn_of waiting)" --columns 80
+	# What stands in columns stands there whatever the words are.
+	grep -q '^SQ  *0 等待  *[0-9.]*s  *0xabcdef SEND  *128 S$' out || fail "$(cat out)"
+	/usr/bin/python3 -c "
+import unicodedata
+for line in open('out'):
+    assert sum(2 if unicodedata.east_asian_width(c) in 'WF' else 1 for c in line.rstrip('\n')) <= 80, line" || fail "$(cat out)"
+	screen 80 24 env LC_ALL=C.UTF-8 LANGUAGE=zh_CN "$uroce" top --interval 0.2 --pid $counted
+	shows 'q 退出.*? 帮助$'
+	press '?'
+	shows '按任意键返回。$'
+	press x
+	shows 'q 退出'
+	ends_well
+}
+
 rates_are_those_of_what_is_done() {
 	mkfifo words
 	"$uroce" run -- "$HERE/counted" --pace 100 >words &
@@ -144,7 +165,7 @@ fits() {
 	press Escape
 	shows '\[2 QPs\]'
 	press '?'
-	shows 'Any key goes back'
+	shows 'Any key goes back[.]$'
 	press x
 	shows '\[2 QPs\]'
 	ends_well

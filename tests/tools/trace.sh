@@ -28,7 +28,7 @@ json() {
 dissected() {
 	command -v tshark >/dev/null || skip "tshark is not installed"
 	/usr/bin/python3 "$here/capture_icrc.py" "$1" >icrc || fail "$(cat icrc)"
-	tshark -n --disable-protocol rpcordma -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -r "$1" -Y \
+	tshark -n --disable-heuristic rpcrdma_infiniband -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -r "$1" -Y \
 		'!infiniband || _ws.malformed || ip.checksum.status == "Bad" || udp.checksum.status == "Bad"' >faults 2>err || fail "$(cat err)"
 	[ ! -s faults ] || fail "$(head -5 faults)"
 	tshark -n -r "$1" -T fields -e infiniband.bth.opcode -e frame.interface_name -e infiniband.bth.psn >seen 2>err
@@ -89,19 +89,103 @@ full_disk_is_said() {
 	[ -c /dev/full ] || skip "no /dev/full here"
 	ln -s /dev/full full.json
 	status 125 "$uroce" trace -o full.json -- "$HERE/counted"
-	grep -q 'the trace is not complete: full.json: No space left on device' err || fail "$(cat err)"
+	grep -q 'the trace could not be written: full.json: No space left on device' err || fail "$(cat err)"
 	# What it says itself is said first.
 	status 3 "$uroce" trace -o full.json -- sh -c "'$HERE/counted'; exit 3"
+}
+
+# What is said of a file of which nothing came: it is what it was, and nothing lies beside it.
+old_stays() {
+	same "what x.json was $1" old "$(cat x.json)"
+	same "files beside it $1" "$2" "$(ls -A | grep -vx 'err\|out' | tr '\n' ' ')"
+}
+
+old_file_stays_until_there_is_a_new_one() {
+	echo old >x.json
+	status 127 "$uroce" trace -o x.json -- ./nonexistent
+	old_stays "before a program that is not there" "x.json "
+	same "lines of it" 1 "$(wc -l <err)"
+	status 126 "$uroce" trace -o x.json -- "$HERE/static_program"
+	old_stays "before a program that is not served" "x.json "
+	status 1 "$uroce" trace -o x.json --pid 999999
+	old_stays "before a process that is not there" "x.json "
+	# No room for the page: the limit is ours alone.
+	status 125 sh -c 'trap "" XFSZ; ulimit -S -f 200; ln -s x.json x.html; exec "$0" trace -o x.html -- sh -c "ulimit -S -f unlimited; exec \"$1\""' "$uroce" "$HERE/counted"
+	grep -q 'the trace could not be written: x.html: File too large' err || fail "$(cat err)"
+	old_stays "before it was too large" "x.html x.json "
+	rm x.html
+	"$uroce" run -- "$HERE/counted" --pace 1000 >words &
+	counted=$!
+	trap 'kill -KILL $counted 2>/dev/null || :; rm -rf "$work"' EXIT
+	until grep -q ready words; do sleep 0.05; done
+	"$uroce" trace -o first.json --pid $counted 2>first &
+	first=$!
+	until grep -q memfd:uroce-trace /proc/$first/maps; do sleep 0.05; done
+	refused 1 'it is being traced already' "$uroce" trace -o x.json --pid $counted
+	old_stays "before a second trace" "first words x.json "
+	kill -INT $first
+	wait $first || fail "$(cat first)"
+}
+
+new_file_is_as_the_old_one_was() {
+	echo old >x.json
+	chmod 640 x.json
+	ln -s x.json y.json
+	mkdir there
+	ln -s there/z.json z.json
+	status 0 "$uroce" trace -o y.json -- "$HERE/counted"
+	json x.json "j['traceEvents']"
+	same "its mode" 640 "$(stat -c %a x.json)"
+	[ -L y.json ] || fail "the link was replaced"
+	status 0 "$uroce" trace -o z.json -- "$HERE/counted"
+	json there/z.json "j['traceEvents']"
+	(umask 027 && status 0 "$uroce" trace -o new.json -- "$HERE/counted")
+	same "the mode of a new one" 640 "$(stat -c %a new.json)"
+	mkfifo pipe.json
+	cat pipe.json >piped &
+	status 0 "$uroce" trace -o pipe.json -- "$HERE/counted"
+	wait
+	[ -p pipe.json ] || fail "the FIFO was replaced"
+	mv piped piped.json
+	json piped.json "j['traceEvents']"
+	same "what is there" "err new.json out pipe.json piped.json there x.json y.json z.json " "$(ls -A | tr '\n' ' ')"
 }
 
 messages_are_drawn() {
 	status 0 env LC_ALL=C.UTF-8 "$uroce" trace -- "$HERE/counted"
 	grep -q '│─*─ SEND wr_id 0 100 B ─*▶│ [0-9.]* [num]*s' err || fail "no arrow: $(cat err)"
 	grep -q 'RKEY_BOUNDS.*ends 1 byte after the end of the region' err || fail "no cause: $(cat err)"
-	grep -q '^RDMA_READ *posted to polled: 3 times' err || fail "no latency: $(cat err)"
+	grep -q '^ *posted to  *times  *half in  *99 % in  *all in$' err || fail "no latency: $(cat err)"
+	grep -q '^RDMA_WRITE  *placed  *9  *[0-9.]* [num]*s  *[0-9.]* [num]*s  *[0-9.]* [num]*s$' err || fail "no latency: $(cat err)"
 	grep -q '^ *SQ 0x.*at most 17 of 32' err || fail "no queue: $(cat err)"
 	! grep -q "$(printf '\033')" err || fail "colours"
 	grep -q '^uroce trace: [0-9]* events of 1 process, 0 dropped$' err || fail "$(tail -1 err)"
+}
+
+# screenful FILE: it fits a terminal of 80 by 24, with a line for the prompt; only sentences of causes are longer than a line.
+screenful() {
+	/usr/bin/python3 - "$1" <<-'END'
+		import re, sys, unicodedata
+		lines = [line for line in open(sys.argv[1]).read().split('\n')[:-1]]
+		wide = [sum(2 if unicodedata.east_asian_width(c) in 'WF' else 1 for c in line) for line in lines]
+		for line, width in zip(lines, wide):
+		    if width > 80 and not re.match(r' *-?[\d.]+ [A-Z_]+ \(\d+\): ', line):
+		        sys.exit(f'{width} columns: {line}')
+		# A character of two columns does not begin in the last.
+		tall = sum(max(1, -(-width // 79)) for width in wide)
+		if tall > 23:
+		    sys.exit(f'{tall} lines')
+	END
+}
+
+drawing_is_a_screenful() {
+	for language in en zh_CN; do
+		for program in "$HERE/counted" "$BUILD/examples/rnr" "$BUILD/examples/send_recv" "$BUILD/examples/cq_overflow" "$BUILD/examples/srq"; do
+			status 0 env LC_ALL=C.UTF-8 LANGUAGE=$language "$uroce" trace -- "$program"
+			screenful err || fail "$program, $language: $(cat err)"
+			grep -q '^ *us QP' err || fail "no head: $(cat err)"
+		done
+	done
 }
 
 ascii_where_the_locale_has_no_more() {
@@ -145,6 +229,7 @@ joined_in_a_lab_too() {
 
 capture_of_shared_memory_is_roce() {
 	status 0 "$uroce" trace -o x.pcapng -- sh -c "$pair" sh $((20000 + $$ % 10000))
+	! grep -q disable-heuristic err || fail "$(cat err)"
 	dissected x.pcapng
 	# First, Middle, Last, Acknowledge: by both
 	for opcode in 0 1 2 17; do
@@ -160,6 +245,20 @@ capture_of_the_wire_is_roce() {
 		[ "$(seen $opcode)" -ge 40 ] || fail "only $(seen $opcode) packets with opcode $opcode"
 	done
 	[ "$(seen 17)" -ge 2 ] || fail "no acknowledgements"
+}
+
+# Of what is short Wireshark calls malformed what is none: then it is said, and what is said helps.
+capture_of_short_sends_says_how_to_open_it() {
+	port=$((20000 + $$ % 10000))
+	for transport in "" --transport=roce; do
+		status 0 "$uroce" trace $transport -o x.pcapng -- sh -c "$(echo "$pair" | sed 's/-s 3000/-s 12/')" sh $port
+		option=$(grep -o 'disable-heuristic [a-z_]*' err) || fail "$(cat err)"
+		dissected x.pcapng
+		[ "$(seen 4)" -ge 40 ] || fail "only $(seen 4) packets with opcode 4"
+		tshark -n "--${option% *}" "${option#* }" -r x.pcapng -Y _ws.malformed >faults 2>err
+		[ ! -s faults ] || fail "$(head -5 faults)"
+		port=$((port + 1))
+	done
 }
 
 # A WRITE beyond its region: the packet that asks for it, and a NAK that says why.
@@ -178,6 +277,7 @@ refused_request_has_its_cause() {
 timeline_is_json() {
 	status 0 "$uroce" trace -o x.json -- "$HERE/counted"
 	json x.json "all(e['ph'] in 'MXsfCi' and 'pid' in e and 'name' in e for e in j['traceEvents'])" \
+		"any(e['name'] == 'process_name' and 'counted' in e['args']['name'] for e in j['traceEvents'])" \
 		"sum(e['ph'] == 'X' and e['name'] == 'RDMA_READ' for e in j['traceEvents']) == 3" \
 		"sum(e['ph'] == 's' for e in j['traceEvents']) == sum(e['ph'] == 'f' for e in j['traceEvents']) == 11"
 }
@@ -215,6 +315,20 @@ page_has_the_advice() {
 	json x.html "any('made for 16 receives and had 2 at most' in a['what']['en'] for a in j['advice'])"
 	status 0 "$uroce" trace -o x.html -- "$mistakes" none
 	json x.html "j['advice'] == [] and j['causes'] == []"
+}
+
+cause_of_no_request_has_no_wr_id() {
+	status 0 "$uroce" trace -o x.html -- "$BUILD/examples/cq_overflow"
+	json x.html "[c['wr_id'] for c in j['causes'] if c['name'] == 'CQ_OVERFLOW'] == [None]" \
+		"all(c['wr_id'] is not None for c in j['causes'] if c['send'] is not None)"
+}
+
+# The receive comes late, or never: what is waited for is told of the queue where it was missing.
+waiting_for_a_receive_is_told() {
+	status 0 "$uroce" trace -o x.html -- "$BUILD/examples/rnr"
+	json x.html "[f for f in j['fills'] if f['queue'] == 'rq' and f.get('waited')]" \
+		"[p for p in j['phases'] if (p['from'], p['to']) == ('seen', 'again')]" \
+		"not [p for p in j['phases'] if p['from'] == 'seen' and p['to'] != 'again' and p['max'] > 100000000]"
 }
 
 # picture FILE EXPRESSION...: each is true of it, an element tree; messages are its messages.
@@ -278,7 +392,7 @@ process_that_runs_is_traced_and_goes_on() {
 			grep -q 'it does not answer' err || fail "round $round: $(cat err)"
 		done
 		json x.html "len(sends('RDMA_WRITE')) > 20" "all(s['length'] == 200 and s['status'] in ('SUCCESS', None) for s in sends('RDMA_WRITE'))" \
-			"j['qps'][rows('sends')[0]['qp']]['type'] == 'RC'" "len(j['cqs']) >= 2" "j['processes'][0]['pid'] == $counted"
+			"j['qps'][rows('sends')[0]['qp']]['type'] == 'RC'" "len(j['cqs']) >= 2" "[(p['pid'], p['name']) for p in j['processes']] == [($counted, 'counted')]"
 	done
 	"$uroce" trace --pid $counted >out 2>err &
 	tracer=$!

@@ -3,12 +3,14 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdio.h>
 
 #include "nic/mr.h"
 #include "nic/responder.h"
 #include "tools/render.h"
 #include "tools/top.h"
+#include "tools/width.h"
 
 /* ---- Of a segment ---- */
 
@@ -416,6 +418,48 @@ static void all_columns_of_80_are_there_and_none_is_cut(void **state)
 	}
 }
 
+static void what_columns_mean_fits_a_line_of_80(void **state)
+{
+	(void)state;
+	for (unsigned view = 0; view < VIEWS; view++) {
+		unsigned count;
+		const struct column *columns = view_columns((enum view)view, &count);
+
+		for (unsigned i = 0; i < count; i++)
+			assert_true(strlen(columns[i].meaning) <= 70);
+	}
+}
+
+/* Of several processes one is looked at: the others are neither counted nor missed. */
+static void head_is_of_the_process_that_is_looked_at(void **state)
+{
+	struct process_shot processes[] = {
+		{ .pid = 11, .seen = true, .qp_count = 2 },
+		{ .pid = 12, .command = "other", .reason = "it is another's", .qp_count = 0 },
+		{ .pid = 0, .command = "?", .reason = "it did not answer" },
+	};
+	const struct snapshot now = { .processes = processes, .count = 3 };
+	struct sight sight = first_sight(VIEW_PROCESSES);
+	struct sheet sheet = { 0 };
+	struct frame frame;
+
+	(void)state;
+	processes[0].qp_count = 2;
+	assert_true(frame_text(&frame, &sight, &sheet, &now, 132));
+	assert_non_null(strstr(frame.lines[0].text, " 3 processes, 2 QPs,"));
+	assert_non_null(strstr(frame.lines[0].text, "2 not shown"));
+	assert_string_equal(frame.lines[1].text, "process 12 (other) is not shown: it is another's");
+	assert_string_equal(frame.lines[2].text, "a process is not shown: it did not answer");
+	frame_free(&frame);
+	sight.pid = 11;
+	assert_true(frame_text(&frame, &sight, &sheet, &now, 132));
+	assert_non_null(strstr(frame.lines[0].text, " process 11, 2 QPs,"));
+	assert_null(strstr(frame.lines[0].text, "not shown"));
+	for (uint32_t i = 1; i < frame.count; i++)
+		assert_null(strstr(frame.lines[i].text, "not shown"));
+	frame_free(&frame);
+}
+
 static void selected_row_stays_in_sight(void **state)
 {
 	struct sight sight = first_sight(VIEW_QPS);
@@ -434,6 +478,34 @@ static void selected_row_stays_in_sight(void **state)
 	assert_non_null(strstr(frame.lines[5].text, "ffc000"));
 	frame_free(&frame);
 	rows_free(&sheet);
+}
+
+static void chinese_characters_take_two_columns(void **state)
+{
+	char *text;
+	size_t size;
+	FILE *out;
+
+	(void)state;
+	if (!setlocale(LC_CTYPE, "C.UTF-8"))
+		skip();
+	assert_int_equal(width_of("a队列"), 5);
+	assert_int_equal(width_fit("a队列", 4), 4);
+	assert_int_equal(width_fit("a队列", 2), 1);
+	assert_int_equal(width_of("\xff\xe9\x98"), 3); /* no characters */
+	assert_int_equal(width_lines("", 80), 0);
+	assert_int_equal(width_lines("\n", 80), 1);
+	assert_int_equal(width_lines("a队列\nb", 5), 2);
+	assert_int_equal(width_lines("a队列\nb\n", 4), 3);
+	assert_int_equal(width_lines("队列", 1), 2);
+	out = open_memstream(&text, &size);
+	width_put(out, "队列", 6);
+	width_put(out, "队列", -6);
+	width_put(out, "队列", 3);
+	fclose(out);
+	assert_string_equal(text, "队列    队列队 ");
+	free(text);
+	setlocale(LC_CTYPE, "C");
 }
 
 static void labels_are_escaped(void **state)
@@ -466,7 +538,10 @@ int main(void)
 		cmocka_unit_test(rates_are_of_the_time_between_two_looks),
 		cmocka_unit_test(screens_fit_all_sizes),
 		cmocka_unit_test(all_columns_of_80_are_there_and_none_is_cut),
+		cmocka_unit_test(what_columns_mean_fits_a_line_of_80),
+		cmocka_unit_test(head_is_of_the_process_that_is_looked_at),
 		cmocka_unit_test(selected_row_stays_in_sight),
+		cmocka_unit_test(chinese_characters_take_two_columns),
 		cmocka_unit_test(labels_are_escaped),
 	};
 

@@ -21,7 +21,7 @@ static int set_up(void **state)
 	int fd, copy, ends[2];
 
 	(void)state;
-	if (trace_make(&ring, &fd, 7) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends))
+	if (trace_make(&ring, &fd, 7, (char[16]){ "unit" }) || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends))
 		return -1;
 	line = ends[0];
 	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -362,7 +362,7 @@ static void process_gives_its_ring_and_is_seen_to_go(void **state)
 	trace_end();
 	assert_true(listener >= 0);
 	assert_false(trace_next(listener, 0, &seen));
-	assert_int_equal(trace_make(&given, &giver.ring, 4711), 0);
+	assert_int_equal(trace_make(&given, &giver.ring, 4711, (char[16]){ "giver" }), 0);
 	assert_int_equal(pthread_create(&giver.thread, NULL, give, &giver), 0);
 	while (!trace_next(listener, 17, &seen))
 		usleep(1000);
@@ -370,6 +370,7 @@ static void process_gives_its_ring_and_is_seen_to_go(void **state)
 	assert_true(giver.connection >= 0);
 	assert_int_equal(giver.snap, 17);
 	assert_int_equal(seen.ring->instance, 4711);
+	assert_string_equal(seen.ring->comm, "giver");
 	assert_int_equal(seen.ring->pid, getpid());
 	trace_begin(given, giver.snap);
 	write_numbered(5);

@@ -16,7 +16,7 @@ ${EMULATOR-} "$1" "$work/capture.pcapng"
 /usr/bin/python3 "$3" "$work/capture.pcapng" >"$work/seen"
 # Its guess that any payload may be NFS's takes an empty one for a malformed packet.
 see() {
-	tshark -n --disable-protocol rpcordma -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -r "$work/capture.pcapng" "$@" 2>"$work/err" ||
+	tshark -n --disable-heuristic rpcrdma_infiniband -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -r "$work/capture.pcapng" "$@" 2>"$work/err" ||
 		{ cat "$work/err"; exit 1; }
 }
 see -Y '_ws.malformed || _ws.expert.severity == error || ip.checksum.status == "Bad" || udp.checksum.status == "Bad"' >"$work/faults"

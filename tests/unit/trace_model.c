@@ -91,7 +91,7 @@ static void life_of_a_send_has_both_ends(void **state)
 						      [TRACE_POINT_SEEN] = 30,	   [TRACE_POINT_TAKEN] = 40,
 						      [TRACE_POINT_GATHERED] = 50, [TRACE_POINT_SENT] = 60,
 						      [TRACE_POINT_PLACED] = 70,   [TRACE_POINT_CQE] = 90,
-						      [TRACE_POINT_POLLED] = 100,  [TRACE_POINT_ACKED] = TRACE_NEVER - 1000 };
+						      [TRACE_POINT_POLLED] = 100 };
 	const struct trace_send *send;
 	const struct trace_receive *receive;
 
@@ -104,7 +104,7 @@ static void life_of_a_send_has_both_ends(void **state)
 	send = &model.sends.at[0];
 	receive = &model.receives.at[0];
 	for (unsigned point = 0; point < TRACE_POINTS; point++)
-		assert_int_equal(send->at[point], point == TRACE_POINT_ACKED ? TRACE_NEVER : 1000 + times[point]);
+		assert_int_equal(send->at[point], times[point] ? 1000 + times[point] : TRACE_NEVER);
 	assert_int_equal(send->wr_id, 507);
 	assert_int_equal(send->length, 48);
 	assert_int_equal(send->list, 1);
@@ -504,8 +504,115 @@ static void quantiles_are_right_within_3_percent(void **state)
 	}
 	trace_phases_tell(&model, IBV_WR_SEND, &room, note_phase, NULL);
 	assert_int_equal(counted, 100000);
-	assert_in_range(median, 48500, 51500);
-	assert_in_range(ninety_nine, 96000, 100000);
+	assert_in_range(median, 50000, 51600);
+	assert_in_range(ninety_nine, 99000, 100000);
+}
+
+/* The value of which "half in", "99 % in" are said was there, and they are so. */
+static uint64_t halves[2];
+
+static void note_halves(void *arg, const struct trace_phase *phase)
+{
+	(void)arg;
+	if (phase->from != TRACE_POINT_POSTED || phase->to != TRACE_POINT_POLLED)
+		return;
+	halves[0] = trace_phase_quantile(phase, 0.5);
+	halves[1] = trace_phase_quantile(phase, 0.99);
+}
+
+static void quantiles_of_few_are_values_of_theirs(void **state)
+{
+	static const uint64_t took[] = { 49660, 49900, 35980, 50390 };
+	static struct trace_phase room;
+	struct scene s = connected(IBV_QPT_RC);
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		at(&s, 0, 1000000 + i);
+		scene_event(&s, TRACE_POST_SEND, i < 2 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, 0, LEFT, i, 8, i);
+		s.time += took[i];
+		scene_event(&s, TRACE_POLLED, IBV_WC_SUCCESS, 0, LEFT, i, SCENE_CQ, i);
+	}
+	trace_phases_tell(&model, IBV_WR_SEND, &room, note_halves, NULL);
+	assert_in_range(halves[0], 49660, 49900); /* of one width: any of them that is true */
+	assert_int_equal(halves[1], 49900);
+	trace_phases_tell(&model, IBV_WR_RDMA_WRITE, &room, note_halves, NULL);
+	assert_int_equal(halves[0], 35980);
+	assert_int_equal(halves[1], 50390);
+}
+
+static uint64_t took[TRACE_POINTS][TRACE_POINTS];
+
+static void note_all(void *arg, const struct trace_phase *phase)
+{
+	(void)arg;
+	took[phase->from][phase->to] = phase->max;
+}
+
+static void wait_to_be_sent_again_is_a_part_of_its_own(void **state)
+{
+	static struct trace_phase room;
+	struct scene s = connected(IBV_QPT_RC);
+
+	(void)state;
+	/* The receiver is not ready, twice. */
+	post(&s, 1000, IBV_WR_SEND, 0, 8);
+	at(&s, 0, 1020);
+	scene_event(&s, TRACE_RETRY, TRACE_RETRY_RNR, 0, LEFT, 0, 1, 0);
+	at(&s, 0, 500000);
+	scene_event(&s, TRACE_RETRY, TRACE_RETRY_RNR, 0, LEFT, 0, 2, 0);
+	at(&s, 0, 900000);
+	scene_event(&s, TRACE_TAKEN, 0, 0, RIGHT, 3, 0, (uint64_t)LEFT << 32);
+	s.time++;
+	scene_event(&s, TRACE_GATHERED, IBV_WR_SEND, 0, LEFT, 0, 8, 0);
+	scene_message(&s, IBV_WR_SEND, LEFT, 7, 0, RIGHT, 8, 0, 0);
+	at(&s, 0, 900050);
+	scene_event(&s, TRACE_PLACED, 0, 0, RIGHT, 3, 0, (uint64_t)LEFT << 32);
+	scene_event(&s, TRACE_CQE, IBV_WC_SUCCESS, 0, LEFT, 0, 0, SCENE_CQ);
+	assert_int_equal(model.sends.at[0].at[TRACE_POINT_AGAIN], 900000);
+	trace_phases_tell(&model, IBV_WR_SEND, &room, note_all, NULL);
+	assert_int_equal(took[TRACE_POINT_SEEN][TRACE_POINT_AGAIN], 899000);
+	assert_int_equal(took[TRACE_POINT_AGAIN][TRACE_POINT_PLACED], 50);
+	assert_int_equal(took[TRACE_POINT_SEEN][TRACE_POINT_GATHERED], 0);
+	assert_int_equal(took[TRACE_POINT_SEEN][TRACE_POINT_SENT], 0);
+	assert_int_equal(took[TRACE_POINT_SEEN][TRACE_POINT_TAKEN], 0);
+	assert_int_equal(took[TRACE_POINT_POSTED][TRACE_POINT_PLACED], 899050);
+
+	/* It is not, as often as the sender tries. */
+	post(&s, 1000000, IBV_WR_SEND, 1, 8);
+	scene_event(&s, TRACE_RETRY, TRACE_RETRY_RNR, 0, LEFT, 1, 1, 0);
+	at(&s, 0, 1800000);
+	scene_event(&s, TRACE_CQE, IBV_WC_RNR_RETRY_EXC_ERR, 0, LEFT, 1, 0, SCENE_CQ);
+	assert_int_equal(model.sends.at[1].at[TRACE_POINT_AGAIN], 1800000);
+	/* There was never a receive. */
+	trace_model_end(&model);
+	assert_int_equal(model.qps.at[1].rq.waited, 899000 + 800000);
+	assert_int_equal(model.qps.at[1].rq.max, 0);
+	assert_int_equal(model.qps.at[1].rq.points[0].time, 10);
+
+	/* On the wire what was lost is sent at once when that is known. */
+	model.qps.at[0].attr.wire = 1;
+	post(&s, 2000000, IBV_WR_RDMA_WRITE, 2, 8);
+	at(&s, 0, 2000010);
+	scene_event(&s, TRACE_GATHERED, IBV_WR_RDMA_WRITE, 0, LEFT, 2, 8, 0);
+	pass(&s, 2000020, false, packet_of(ROCE_WRITE_ONLY, 9, 8), false);
+	post(&s, 2000030, IBV_WR_SEND, 3, 8);
+	scene_event(&s, TRACE_GATHERED, IBV_WR_SEND, 0, LEFT, 3, 8, 0);
+	at(&s, 0, 2500000);
+	scene_event(&s, TRACE_RETRY, TRACE_RETRY_SEQUENCE, 0, LEFT, 2, 1, 0);
+	at(&s, 0, 2500070);
+	scene_event(&s, TRACE_GATHERED, IBV_WR_RDMA_WRITE, 0, LEFT, 2, 8, 0);
+	scene_event(&s, TRACE_GATHERED, IBV_WR_SEND, 0, LEFT, 3, 8, 0);
+	at(&s, 0, 2500100);
+	scene_event(&s, TRACE_PLACED, 0, 0, RIGHT, UINT32_MAX, 0, (uint64_t)LEFT << 32 | 2);
+	assert_int_equal(model.sends.at[2].at[TRACE_POINT_AGAIN], 2500000);
+	assert_int_equal(model.sends.at[3].at[TRACE_POINT_AGAIN], 2500070);
+	memset(took, 0, sizeof(took));
+	trace_phases_tell(&model, IBV_WR_RDMA_WRITE, &room, note_all, NULL);
+	assert_int_equal(took[TRACE_POINT_SEEN][TRACE_POINT_AGAIN], 500000);
+	assert_int_equal(took[TRACE_POINT_AGAIN][TRACE_POINT_PLACED], 100);
+	assert_int_equal(took[TRACE_POINT_SENT][TRACE_POINT_PLACED], 0);
+	assert_int_equal(took[TRACE_POINT_SEEN][TRACE_POINT_GATHERED], 0);
 }
 
 /* ---- JSON ---- */
@@ -797,6 +904,8 @@ int main(void)
 		TEST(receive_on_the_wire_is_joined_by_psn),
 		TEST(fill_of_any_length_has_its_peak_in_few_points),
 		TEST(quantiles_are_right_within_3_percent),
+		TEST(quantiles_of_few_are_values_of_theirs),
+		TEST(wait_to_be_sent_again_is_a_part_of_its_own),
 		TEST(json_is_as_documented),
 		TEST(long_trace_shows_what_matters),
 		TEST(timeline_is_one),

@@ -147,7 +147,7 @@ function advice() {
 			),
 		);
 	if (s.count) list.append(make("li", {}, say("habitSignaled", { share: percent(signaled / s.count) })));
-	const used = M.fills.filter((fill) => fill.max > 0);
+	const used = M.fills.filter(wasUsed);
 	for (const fill of used.slice(0, 200)) list.append(make("li", {}, queueSentence(fill)));
 	byId("queuesText").replaceChildren(make("ul", {}, ...queueRows.list.map((fill) => make("li", {}, queueSentence(fill)))));
 	byId("seen").hidden = !list.children.length;
@@ -248,7 +248,7 @@ function legends() {
 			);
 	byId("queuesLegend").replaceChildren(
 		...["sq", "rq", "srq", "cq"]
-			.filter((kind) => M.fills.some((fill) => fill.queue === kind && fill.max))
+			.filter((kind) => M.fills.some((fill) => fill.queue === kind && wasUsed(fill)))
 			.map((kind) => item(kind.toUpperCase(), swatch(kind))),
 		item(q.high, dash("dim", "1.5 2")),
 		item(q.limit, dash("dim", "4 2")),

@@ -505,6 +505,9 @@ function messages(canvas) {
 			const text = say("more", { n: String(causes.length - taken.length) });
 			c.font = `600 11px ${ink.font}`;
 			c.textAlign = "right";
+			/* Over the axis, whose last label is there too. */
+			c.fillStyle = ink.card;
+			c.fillRect(right - c.measureText(text).width - 8, 2, c.measureText(text).width + 12, 16);
 			written(c, text, right, 10, ink.bad);
 			c.textAlign = "left";
 		}

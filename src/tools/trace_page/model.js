@@ -6,6 +6,7 @@ const SEND_STAGES = [
 	"posted",
 	"rung",
 	"seen",
+	"again",
 	"gathered",
 	"sent",
 	"taken",
@@ -18,7 +19,7 @@ const SEND_STAGES = [
 ];
 const RECEIVE_STAGES = ["posted", "taken", "placed", "cqe", "polled"];
 /* What the stacked bars divide a life by; an unknown one adds to the next. */
-const PARTS = ["seen", "gathered", "placed", "cqe", "polled"];
+const PARTS = ["seen", "again", "gathered", "placed", "cqe", "polled"];
 const STATUSES = (
 	"SUCCESS LOC_LEN_ERR LOC_QP_OP_ERR LOC_EEC_OP_ERR LOC_PROT_ERR WR_FLUSH_ERR MW_BIND_ERR BAD_RESP_ERR LOC_ACCESS_ERR " +
 	"REM_INV_REQ_ERR REM_ACCESS_ERR REM_OP_ERR RETRY_EXC_ERR RNR_RETRY_EXC_ERR LOC_RDD_VIOL_ERR REM_INV_RD_REQ_ERR REM_ABORT_ERR " +

@@ -34,7 +34,7 @@ function chooseQueues() {
 					? q.srq === fill.owner
 					: q.id === fill.owner,
 		);
-	let list = M.fills.filter((fill) => fill.max > 0 && concerns(fill));
+	let list = M.fills.filter((fill) => wasUsed(fill) && concerns(fill));
 	const most = queueRows.all ? QUEUES_MOST : QUEUES_FIRST;
 	queueRows.more = Math.min(list.length, QUEUES_MOST);
 	if (list.length > most) {
@@ -48,20 +48,26 @@ function chooseQueues() {
 	queueRows.list = list;
 }
 
+/* It held something, or a message waited that it should. */
+const wasUsed = (fill) => fill.max > 0 || fill.waited > 0;
+
 const low = (point) => point[1];
 const high = (point) => (point.length > 2 ? point[2] : point[1]);
 
-/* For how long a queue was so, between its first and last change. */
-function heldFor(fill, so) {
+/* For how long a queue was so, from one of its points until it changes for the last time, or until the trace ends. */
+function heldFor(fill, so, from, end) {
 	let time = 0;
 	const points = fill.points;
-	for (let i = 1; i + 1 < points.length; i++) if (so(points[i])) time += points[i + 1][0] - points[i][0];
+	for (let i = from; i < points.length; i++)
+		if (so(points[i])) time += (i + 1 < points.length ? points[i + 1][0] : end) - points[i][0];
 	return time;
 }
 
-const dryTime = (fill) => heldFor(fill, (point) => high(point) === 0);
+/* What is before the first receive and behind the last is told apart. */
+const dryTime = (fill) => heldFor(fill, (point) => high(point) === 0, 1, fill.points[fill.points.length - 1][0]);
 /* That a receive queue is full is as it should be. */
-const fullTime = (fill) => (fill.limit && !receiveQueue(fill) ? heldFor(fill, (point) => low(point) >= fill.limit) : 0);
+const fullTime = (fill) =>
+	fill.limit && !receiveQueue(fill) ? heldFor(fill, (point) => low(point) >= fill.limit, 0, M.duration) : 0;
 const receiveQueue = (fill) => fill.queue === "rq" || fill.queue === "srq";
 
 function queues(canvas) {
@@ -138,7 +144,7 @@ function queues(canvas) {
 		const colour = ink[fill.queue],
 			base = top + QUEUE_ROW - 8,
 			height = QUEUE_ROW - 22,
-			scale = fill.limit && fill.limit <= fill.max * 3 ? fill.limit : fill.max * 1.25;
+			scale = fill.limit && fill.limit <= fill.max * 3 ? fill.limit : fill.max * 1.25 || 1;
 		const level = (n) => base - (Math.min(n, scale * 1.05) / scale) * height,
 			points = fill.points;
 		const first = Math.max(0, lowest(points.length, (i) => points[i][0] > view.from) - 1),
@@ -192,7 +198,7 @@ function queues(canvas) {
 			c.fill(band);
 			c.globalAlpha = 1;
 			c.stroke(outline);
-			for (let i = Math.max(first, 1); i < behind; i++) {
+			for (let i = first; i < behind; i++) {
 				const full = !receiveQueue(fill) && fill.limit && low(points[i]) >= fill.limit,
 					dry = receiveQueue(fill) && high(points[i]) === 0;
 				if (!full && !dry) continue;
@@ -352,8 +358,15 @@ function queueSentence(fill) {
 		last = fill.points[fill.points.length - 1],
 		seen = [];
 	if (full) seen.push(say("fullFor", { x: lasting(full) }));
-	if (receiveQueue(fill) && dry) seen.push(say("dryFor", { x: lasting(dry) }));
-	if (receiveQueue(fill) && high(last) === 0) seen.push(say("dryFrom", { x: moment(last[0]) }));
+	else if (!receiveQueue(fill) && fill.limit && fill.max >= fill.limit) seen.push(say("fullAtTimes"));
+	if (receiveQueue(fill) && !fill.max) {
+		seen.push(say("dryAlways"));
+	} else if (receiveQueue(fill)) {
+		if (high(fill.points[0]) === 0 && fill.waited) seen.push(say("dryUntil", { x: moment(fill.points[1][0]) }));
+		if (dry) seen.push(say("dryFor", { x: lasting(dry) }));
+		if (high(last) === 0) seen.push(say("dryFrom", { x: moment(last[0]) }));
+	}
+	if (fill.waited) seen.push(say("waited", { x: lasting(fill.waited) }));
 	return say("fillingText", {
 		name: fillName(fill),
 		process: processName(fillProcess(fill)),

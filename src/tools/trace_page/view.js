@@ -18,7 +18,7 @@ function mix() {
 	ink = {};
 	for (const name of (
 		"ground card ink dim line faint accent bad bad-ground warn good op-send op-imm op-inv op-write op-writeimm op-read op-atomic op-recv op-other " +
-		"p0 p1 p2 p3 p4 sq rq cq srq"
+		"p0 p1 p2 p3 p4 p5 sq rq cq srq"
 	).split(" "))
 		ink[name] = style.getPropertyValue("--" + name).trim();
 	ink.font = getComputedStyle(document.body).fontFamily;

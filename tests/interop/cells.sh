@@ -19,9 +19,8 @@ group=$6
 family=$7
 mtu=$8
 
-source=$(dirname "$0")
-peer=$source/peer.sh
-. "$source/capture.sh"
+. "$(dirname "$0")/sides.sh"
+. "$(dirname "$0")/capture.sh"
 
 # Seconds for one side: a hang, or an emulated machine on a busy one.
 patience=60
@@ -48,27 +47,9 @@ logs=$(mktemp -d)
 trap 'kill $server $client 2>/dev/null; capture_stop; rm -rf "$logs"' EXIT
 trap 'exit 1' INT TERM
 
-# here LOG COMMAND...: on uroce, in the background only.
-here() {
-	local log=$1
-	shift
-	exec "$peer" here "$dir" "$attend" $patience "$uroce" run -- "$@" >"$log" 2>&1
-}
-
-there() {
-	local log=$1
-	shift
-	exec "$peer" there "$dir" $patience "$*" >"$log" 2>&1
-}
-
-# await_listener SIDE: till something listens on $port.
-await_listener() {
-	local look
-	look="until grep -qs ':$(printf %04X "$port") [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done"
-	case $1 in
-	here) timeout $patience "$peer" here "$dir" sh -c "$look" ;;
-	there) "$peer" there "$dir" $patience "$look" ;;
-	esac >/dev/null
+# listens SIDE: whether something does, on $port.
+listens() {
+	look "$1" "grep -qs ':$(printf %04X "$port") [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6"
 }
 
 # arguments GID SIZE SERVER PROGRAM...: what each of the programs calls these; SERVER is its address, at the client.
@@ -110,14 +91,14 @@ run() {
 		fi
 		[ $role = client ] || {
 			server=$!
-			await_listener "$at"
+			while kill -0 $server 2>/dev/null && ! listens "$at"; do sleep 0.1; done
 		}
 	done
 	client=$!
 	# One side failed. The other has a moment to see it; in the peer somebody has to end it.
 	wait -n $server $client || {
 		sleep 1
-		"$peer" there "$dir" 10 "killall -q ${1##*/}" >/dev/null
+		there_stop
 		kill $server $client 2>/dev/null
 	}
 	wait $server

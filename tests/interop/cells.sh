@@ -62,7 +62,8 @@ arguments() {
 	refusals) echo "$* $gid $mtu $port $server" ;;
 	ibv_ud_pingpong) echo "$* -p $port -g $gid $server" ;;
 	ibv_*) echo "$* -p $port -g $gid -m $mtu $server" ;;
-	*) echo "$* -p $port -x $gid -m $mtu $server" ;;
+	# The timeout is 1 s: what was sent again and is still to be sent too, soft-RoCE of Linux 6.1 gives another PSN.
+	*) echo "$* -p $port -x $gid -m $mtu -u 18 $server" ;;
 	esac
 }
 

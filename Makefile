@@ -95,7 +95,8 @@ check-build:
 
 bench: MEASURE = run
 bench-net: MEASURE = net
-bench bench-net:
+bench-connections: MEASURE = connections
+bench bench-net bench-connections:
 	@scripts/need build run bench
 	@echo "== build"
 	@$(MAKE) --no-print-directory configure
@@ -106,4 +107,4 @@ bench bench-net:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-strict check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-page check-build clean bench bench-net
+.PHONY: all configure install demo check check-strict check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-page check-build clean bench bench-net bench-connections

@@ -156,6 +156,11 @@ run_with_peer() {
 	server=
 }
 
+# Rows that rdma-core's own programs on soft-RoCE cannot run, with each other neither: there rstream does not connect without waiting.
+beyond_peer() {
+	[[ $place == here[46] && $group == rstream && $row == *"-T a"* ]]
+}
+
 # What programs need to be told for IPv6.
 for_family() {
 	local commands=$1
@@ -174,7 +179,7 @@ for_family() {
 rows=0
 failed=0
 while read -r row_group stays expected row; do
-	[ "$row_group" = "$group" ] || continue
+	[ "$row_group" = "$group" ] && ! beyond_peer || continue
 	rows=$((rows + 1))
 	for ((attempt = 1; attempt <= attempts; attempt++)); do
 		port=$((port + 1))

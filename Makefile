@@ -96,7 +96,8 @@ check-build:
 bench: MEASURE = run
 bench-net: MEASURE = net
 bench-trace: MEASURE = trace
-bench bench-net bench-trace:
+bench-connections: MEASURE = connections
+bench bench-net bench-trace bench-connections:
 	@scripts/need build run bench
 	@echo "== build"
 	@$(MAKE) --no-print-directory configure
@@ -107,4 +108,4 @@ bench bench-net bench-trace:
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all configure install demo check check-strict check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-page check-build clean bench bench-net bench-trace
+.PHONY: all configure install demo check check-strict check-long check-programs check-faults-long check-wire-long check-crowd check-arm64 check-asan check-tsan check-fuzz check-interop check-page check-build clean bench bench-net bench-trace bench-connections

@@ -227,9 +227,10 @@ int cm_bind(struct cm_id *id, const struct sockaddr *address)
 		return leave(id, EINVAL, CAUSE_CM_STATE);
 	error = bind_address(id, address);
 	return leave_address(id, error,
-			     error == EADDRINUSE ? CAUSE_CM_PORT_USED :
-			     error == EACCES	 ? CAUSE_CM_PORT_PRIVILEGED :
-						   CAUSE_CM_NO_ADDRESS,
+			     !address_is_ip(address) ? CAUSE_CM_FAMILY :
+			     error == EADDRINUSE     ? CAUSE_CM_PORT_USED :
+			     error == EACCES	     ? CAUSE_CM_PORT_PRIVILEGED :
+						       CAUSE_CM_NO_ADDRESS,
 			     address);
 }
 
@@ -289,12 +290,16 @@ int cm_resolve_addr(struct cm_id *id, const struct sockaddr *src, const struct s
 	error = address_copy(&to, dst);
 	if (!error && id->phase == CM_BOUND)
 		from = id->src;
-	else if (!error && src && src->sa_family)
+	else if (!error && src)
 		error = address_copy(&from, src);
 	if (!error)
 		error = resolve(id, &from, &to);
 	if (error)
-		return leave_address(id, error, error == EADDRINUSE ? CAUSE_CM_PORT_USED : CAUSE_CM_NO_ROUTE, dst);
+		return leave_address(id, error,
+				     !address_is_ip(dst) || (src && !address_is_ip(src)) ? CAUSE_CM_FAMILY :
+				     error == EADDRINUSE				 ? CAUSE_CM_PORT_USED :
+											   CAUSE_CM_NO_ROUTE,
+				     dst);
 	id->dst = to;
 	id->sgid = address_gid(&id->src);
 	id->dgid = address_gid(&to);

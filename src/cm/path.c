@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <rdma/rdma_cma.h>
+
 #include "cm/engine.h"
 #include "nic/descriptor.h"
 #include "nic/gid.h"
@@ -44,11 +46,17 @@ socklen_t address_bytes(int family)
 	return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 }
 
+bool address_is_ip(const struct sockaddr *address)
+{
+	return address->sa_family == AF_INET || address->sa_family == AF_INET6;
+}
+
+/* InfiniBand's family is one of rdma_cm's, and there is no device for it. */
 int address_copy(union cm_address *to, const struct sockaddr *from)
 {
 	memset(to, 0, sizeof(*to));
-	if (from->sa_family != AF_INET && from->sa_family != AF_INET6)
-		return EAFNOSUPPORT;
+	if (!address_is_ip(from))
+		return from->sa_family == AF_IB ? ENODEV : EINVAL;
 	memcpy(to, from, address_bytes(from->sa_family));
 	return 0;
 }

@@ -151,6 +151,7 @@ CAUSE(CM_OTHER_USER, 177, "a message of another user's process was ignored (valu
 CAUSE(CM_MALFORMED, 178, "a message of the connection manager that is none, or of a kind that is not supported, was ignored (value)")
 CAUSE(CM_GROUP, 179, "the multicast group could not be joined")
 CAUSE(CM_INHERITED, 180, "a process that died left a connection to another host: its end was told there")
+CAUSE(CM_FAMILY, 181, "the address is neither of IPv4 nor of IPv6")
 
 /* Memory windows: accesses through them */
 CAUSE(WINDOW_UNBOUND, 202, "the rkey names a memory window that is not bound, or not any more")

@@ -391,6 +391,10 @@ TEXT(CM_NO_ADDRESS, CONNECTION, 0, EADDRNOTAVAIL, V(CM),
      N_("no interface of this host has that address, or it is link-local and comes without its interface."),
      N_("Bind to an address that ip address shows, or to the wildcard (0.0.0.0 or ::); a link-local one needs "
 	"sin6_scope_id."))
+TEXT(CM_FAMILY, CONNECTION, 0, 0, V(CM),
+     N_("the address is neither of IPv4 nor of IPv6."),
+     N_("Use the IP address of an interface. Addresses of InfiniBand (AF_IB) are for ports whose link layer that is, and this one's is "
+	"Ethernet."))
 TEXT(CM_PORT_USED, CONNECTION, 0, EADDRINUSE, V(CM),
      N_("another id has this port already, of this program or another."),
      N_("End the other one (a server that still runs?), or use another port; 0 takes one that is free."))

@@ -155,7 +155,7 @@ PUBLIC int rdma_bind_addr(struct rdma_cm_id *handle, struct sockaddr *addr)
 	struct id *id = to_id(handle);
 	int error;
 
-	if (!address_length(addr))
+	if (!addr)
 		return answer(EINVAL);
 	error = cm_bind(id->cm, addr);
 	return answer(error ? error : query_bound(id));
@@ -166,7 +166,7 @@ PUBLIC int rdma_resolve_addr(struct rdma_cm_id *handle, struct sockaddr *src_add
 	struct id *id = to_id(handle);
 	int error;
 
-	if (!address_length(dst_addr) || (src_addr && !address_length(src_addr)))
+	if (!dst_addr)
 		return answer(EINVAL);
 	error = cm_resolve_addr(id->cm, src_addr, dst_addr, timeout_ms);
 	if (error)

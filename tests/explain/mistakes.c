@@ -1159,6 +1159,7 @@ static const struct {
 	MISTAKE(cm_wrong_order),
 	MISTAKE(cm_port_used),
 	MISTAKE(cm_no_address),
+	MISTAKE(cm_address_of_infiniband),
 	MISTAKE(cm_backlog),
 	MISTAKE(send_buffer_changed),
 	MISTAKE(send_buffer_unmapped),

@@ -21,6 +21,7 @@ void cm_rejected(void);
 void cm_wrong_order(void);
 void cm_port_used(void);
 void cm_no_address(void);
+void cm_address_of_infiniband(void);
 void cm_backlog(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include <infiniband/ib.h>
 #include <rdma/rdma_cma.h>
 
 static struct rdma_event_channel *channel;
@@ -112,6 +113,13 @@ void cm_no_address(void)
 	nobodys.sin_addr.s_addr = htonl(0xc0000201);
 	must(rdma_bind_addr(make_id(), (struct sockaddr *)&nobodys) == -1 && errno == EADDRNOTAVAIL,
 	     "refused");
+}
+
+void cm_address_of_infiniband(void)
+{
+	struct sockaddr_ib address = { .sib_family = AF_IB, .sib_pkey = 0xffff };
+
+	must(rdma_resolve_addr(make_id(), NULL, (struct sockaddr *)&address, 1000) == -1 && errno == ENODEV, "refused");
 }
 
 void cm_backlog(void)

@@ -13,7 +13,7 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 root=$dir/root
 
-packages=(busybox-static iproute2 ibverbs-utils ibverbs-providers perftest rdmacm-utils)
+packages=(busybox-static iproute2 ibverbs-utils ibverbs-providers perftest rdmacm-utils librdmacm1 qperf iperf3)
 modules=(virtio_pci virtio_net af_packet ipv6 crc32_generic crc32_pclmul rdma_rxe ib_uverbs rdma_ucm)
 # What the packages depend on and nothing here needs.
 needless='^(adduser|debconf|dpkg|init-system-helpers|libaudit|libdb5|libgdbm|libpam|libperl|libsemanage|linux-image|passwd|perl|tar|udev)'

@@ -7,6 +7,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include <infiniband/ib.h>
+
 /* Reasons of a REJ (table 114 of the specification) */
 #define INVALID_SERVICE_ID 8
 #define CONSUMER	   28
@@ -297,6 +299,7 @@ static void steps_out_of_order_are_refused(void **state)
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct rdma_conn_param param = parameters(NULL, 0);
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC };
+	struct sockaddr_ib of_infiniband = { .sib_family = AF_IB, .sib_pkey = 0xffff };
 	struct sockaddr_in address;
 	struct rdma_cm_id *id;
 
@@ -304,6 +307,7 @@ static void steps_out_of_order_are_refused(void **state)
 	set_loopback(&address, 0);
 	assert_int_equal(failure(rdma_create_id(channel, &id, NULL, (enum rdma_port_space)1)), EINVAL);
 	assert_int_equal(failure(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP)), 0);
+	assert_int_equal(failure(rdma_bind_addr(id, (struct sockaddr *)&of_infiniband)), ENODEV);
 	assert_int_equal(failure(rdma_connect(id, &param)), EINVAL);
 	assert_int_equal(failure(rdma_accept(id, &param)), EINVAL);
 	assert_int_equal(failure(rdma_resolve_route(id, RESOLVE_MS)), EINVAL);
@@ -315,6 +319,7 @@ static void steps_out_of_order_are_refused(void **state)
 	assert_int_equal(failure(rdma_bind_addr(id, (struct sockaddr *)&address)), EINVAL);
 	address.sin_family = AF_UNIX;
 	assert_int_equal(failure(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, RESOLVE_MS)), EINVAL);
+	assert_int_equal(failure(rdma_resolve_addr(id, NULL, (struct sockaddr *)&of_infiniband, RESOLVE_MS)), ENODEV);
 	expect_none(channel);
 	rdma_destroy_id(id);
 	rdma_destroy_event_channel(channel);

@@ -147,6 +147,17 @@ static void publish_slot(struct nic_rq *rq, uint32_t slot)
 	atomic_store_explicit(&shared->tail, tail + 1, memory_order_release);
 }
 
+/* Lock held. For who waited for it. */
+static void note_filling(struct seg_rq *shared)
+{
+	uint32_t empty = atomic_load_explicit(&shared->out_of_buffer, memory_order_relaxed);
+
+	if (empty == atomic_load_explicit(&shared->filled_after, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&shared->filled_after, empty, memory_order_relaxed);
+	atomic_store_explicit(&shared->filled_at, nic_now(), memory_order_relaxed);
+}
+
 int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr,
 		uint32_t qpn, enum cause_code full)
 {
@@ -157,6 +168,8 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 	uint64_t room = 0;
 
 	nic_lock(&rq->lock);
+	if (watched)
+		note_filling(rq->shared);
 	for (; wr; wr = wr->next, cause.wr_index++) {
 		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge) {
 			cause.code = CAUSE_POST_SGES;

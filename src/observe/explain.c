@@ -431,6 +431,8 @@ static uint64_t value_of(const struct field *field, const struct cause *c)
 	return narrow;
 }
 
+#define LONGEST_RNR_TIMER 655360000u /* ns */
+
 static bool add_number(struct text *text, uint64_t number, const char *as)
 {
 	char bytes[64];
@@ -448,6 +450,10 @@ static bool add_number(struct text *text, uint64_t number, const char *as)
 			add(text, "%" PRIu64 ".%03" PRIu64 " ms", number / 1000000, number / 1000 % 1000);
 		else
 			add(text, "%" PRIu64 ".%02" PRIu64 " ms", number / 1000000, number / 10000 % 100);
+	} else if (!strcmp(as, "timer")) { /* the code that people know, or do not */
+		if (number == LONGEST_RNR_TIMER)
+			add(text, "0, ");
+		return add_number(text, number, "ms");
 	} else if (!strcmp(as, "rights")) {
 		if (number)
 			add_flags(text, rights, number);
@@ -520,6 +526,14 @@ static bool add_field(struct text *text, const char *name, size_t length, const 
 	}
 	if (!strcmp(key, "dest"))
 		return add_number(text, c->role == CAUSE_OF_REQUEST ? c->peer_qpn : c->qpn, "hex");
+	if (!strcmp(key, "thing")) {
+		const char *thing = cause_thing(c->thing);
+
+		if (!strcmp(as, "is")) /* only says that it is known */
+			return thing;
+		add(text, "%s", thing ? thing : "");
+		return thing;
+	}
 	if (!strcmp(key, "address"))
 		return add_address(text, c->address);
 	if (!strcmp(key, "region")) {

@@ -348,7 +348,7 @@ void watch_waits(uint32_t qpn, uint64_t now, uint32_t waiting)
 	raise_to(&qp->most_waiting, waiting);
 }
 
-void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting)
+void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting, uint64_t late, uint64_t lost, uint64_t timer)
 {
 	struct watch_qp *qp = find_qp(qpn);
 
@@ -357,6 +357,9 @@ void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting)
 	raise_to(&qp->most_waiting, waiting);
 	qp->waits++;
 	qp->waited += now - qp->waits_since;
+	qp->late += late;
+	qp->lost += lost;
+	qp->timer = timer;
 	qp->waits_since = 0;
 }
 

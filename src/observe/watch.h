@@ -64,6 +64,8 @@ struct watch_qp {
 	/* Its requests found no receive at the other end: since when (CLOCK_MONOTONIC ns; 0: they do), how often, for how long in all,
 	 * and the most requests that waited */
 	uint64_t waits_since, waits, waited;
+	/* Of that, where it is known: before the receive was posted, and after; and how long each wait is */
+	uint64_t late, lost, timer;
 	uint32_t most_waiting;
 };
 
@@ -124,7 +126,8 @@ void watch_posted(uint32_t qpn, uint32_t requests, uint32_t signaled, bool atomi
 /* available: before and after the call; room: the largest. */
 void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room);
 void watch_waits(uint32_t qpn, uint64_t now, uint32_t waiting);
-void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting);
+/* late: the receive came so much later, lost: and was found so much later; both 0 where that is not known. ns. */
+void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting, uint64_t late, uint64_t lost, uint64_t timer);
 void watch_cq_created(uint32_t index, uint32_t cqe);
 /* waiting: completions that are there. */
 void watch_cq_armed(uint32_t index, uint32_t waiting, uint64_t now);

@@ -18,6 +18,7 @@
 #define BYTES_MATTER   (64u << 10)
 #define QPS_MATTER     4u
 #define ENTRIES_MATTER 8u
+#define TIMERS_MATTER  10000000u /* ns */
 
 struct advice {
 	FILE *to;
@@ -41,6 +42,19 @@ static void say(struct advice *advice, const char *format, ...)
 
 	begin(advice);
 	fprintf(advice->to, "    ");
+	va_start(arguments, format);
+	vfprintf(advice->to, format, arguments);
+	va_end(arguments);
+	fprintf(advice->to, "\n");
+}
+
+/* More of the same. */
+static void add(struct advice *advice, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct advice *advice, const char *format, ...)
+{
+	va_list arguments;
+
+	fprintf(advice->to, "      ");
 	va_start(arguments, format);
 	vfprintf(advice->to, format, arguments);
 	va_end(arguments);
@@ -104,17 +118,25 @@ static void advise_receives(struct advice *advice, const struct watch_qp *qp, ui
 
 	if (!qp->waits)
 		return;
-	if (peer && peer->max_recv_wr)
-		say(advice,
-		    _("QP 0x%x: its requests found no receive at QP 0x%x %llu times, and waited %.3f ms for one in all. That queue "
-		      "was made for %u receives and had %u at most; %u would have sufficed."),
-		    qpn, qp->peer_qpn, (count)qp->waits, ms, peer->max_recv_wr, peer->most_posted,
-		    peer->most_posted + qp->most_waiting);
+	say(advice, _("QP 0x%x: its requests found no receive at QP 0x%x %llu times, and waited %.3f ms for one in all."), qpn,
+	    qp->peer_qpn, (count)qp->waits, ms);
+	if (qp->lost > qp->late && qp->timer >= TIMERS_MATTER)
+		add(advice,
+		    _("The receives came %.3f ms late; %.3f ms more passed before they were looked for, since each wait is %.2f ms "
+		      "(min_rnr_timer of QP 0x%x)."),
+		    (double)qp->late / 1e6, (double)qp->lost / 1e6, (double)qp->timer / 1e6, qp->peer_qpn);
+	else if (qp->late)
+		add(advice, _("The receives were posted too late, by %.3f ms in all."), (double)qp->late / 1e6);
+	if (!peer || !peer->max_recv_wr)
+		add(advice, _("Up to %u waited at once: post so many before the peer sends."), qp->most_waiting);
+	else if (peer->most_posted >= peer->max_recv_wr)
+		add(advice, _("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
+		    peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
 	else
-		say(advice,
-		    _("QP 0x%x: its requests found no receive at QP 0x%x %llu times, and waited %.3f ms for one in all; up to %u "
-		      "waited at once. So many more should be posted there."),
-		    qpn, qp->peer_qpn, (count)qp->waits, ms, qp->most_waiting);
+		add(advice,
+		    _("That queue was made for %u receives and had %u at most: its depth is not the problem. Post them before the "
+		      "peer sends; up to %u waited at once."),
+		    peer->max_recv_wr, peer->most_posted, qp->most_waiting);
 }
 
 /* Most of its receives that were used at once. */

@@ -37,19 +37,43 @@ static struct {
 
 /* ---- Causes ---- */
 
-static unsigned sort_out(const struct cause *causes, unsigned count, struct told *told)
+/* Kinds that come often are counted in the segment. Of one code so many are told apart as there. */
+static unsigned sort_out(const struct nic_segment *seg, const struct cause *causes, unsigned count, struct told *told)
 {
-	unsigned kinds = 0, i;
+	unsigned kinds = 0, i, same;
 
 	for (unsigned c = 0; c < count; c++) {
-		for (i = 0; i < kinds; i++)
-			if (told[i].cause->code == causes[c].code && told[i].cause->qpn == causes[c].qpn)
-				break;
+		for (i = same = 0; i < kinds && cause_kind(told[i].cause) != cause_kind(&causes[c]); i++)
+			same += told[i].cause->code == causes[c].code;
+		if (i == kinds && same == CAUSE_OF_ONE_CODE)
+			continue;
 		if (i == kinds)
 			told[kinds++] = (struct told){ .cause = &causes[c] };
 		told[i].count++;
 	}
+	for (i = 0; i < kinds; i++) {
+		uint64_t times = witnessed_times(seg, cause_kind(told[i].cause));
+
+		if (times > told[i].count)
+			told[i].count = times;
+	}
 	return kinds;
+}
+
+/* Those of codes that have too many. */
+static void tell_others(const struct nic_segment *seg)
+{
+	for (uint32_t code = 0; code < CAUSE_CODES; code++) {
+		unsigned long long others = atomic_load(&seg->causes.kinds.others[code]);
+
+		if (!others)
+			continue;
+		fprintf(stderr, "  %s (", cause_name(code) ? cause_name(code) : "?");
+		fprintf(stderr, _("cause %u"), code);
+		fprintf(stderr, "): ");
+		fprintf(stderr, ngettext("%llu more of another object, which is not told apart", "%llu more of other objects, which are not told apart", others), others);
+		fprintf(stderr, "\n");
+	}
 }
 
 static void keep(const struct nic_segment *seg, const struct told *told, unsigned kinds)
@@ -111,18 +135,16 @@ static unsigned find_forgotten(const struct nic_segment *seg, const struct watch
 
 static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
 {
-	struct cause *causes = calloc(NIC_CAUSES + WATCH_CQS, sizeof(*causes));
-	struct told *told = calloc(NIC_CAUSES + WATCH_CQS, sizeof(*told));
-	uint64_t next = atomic_load(&seg->causes.next);
-	unsigned count, kept, kinds;
+	struct cause *causes = calloc(WITNESSED_CAUSES + WATCH_CQS, sizeof(*causes));
+	struct told *told = calloc(WITNESSED_CAUSES + WATCH_CQS, sizeof(*told));
+	unsigned count, kinds;
 
 	if (!causes || !told)
 		goto out;
-	count = witnessed_records(seg->causes.slots, sizeof(*causes), NIC_CAUSES, next, causes);
-	kept = count;
+	count = witnessed_causes(seg, causes);
 	if (stacks)
 		count += find_forgotten(seg, stacks_watch(stacks), causes + count);
-	kinds = sort_out(causes, count, told);
+	kinds = sort_out(seg, causes, count, told);
 	if (!kinds)
 		fprintf(stderr, _("%.16s (process %u): nothing failed.\n"), seg->hdr.comm, seg->hdr.pid);
 	else
@@ -132,8 +154,7 @@ static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
 		told[i].stacks[1] = told[i].cause->peer_pid ? stacks_of((uint32_t)told[i].cause->peer_pid) : NULL;
 		explain_tell(stderr, &told[i]);
 	}
-	if (next > kept)
-		fprintf(stderr, _("  %llu older causes are not known any more.\n"), (unsigned long long)(next - kept));
+	tell_others(seg);
 	keep(seg, told, kinds);
 out:
 	free(causes);

@@ -40,9 +40,19 @@ static uint32_t next_tag(uint32_t last)
 	return (last + (step & 0x3fe) + 1) & MR_TAG_MASK;
 }
 
+static uint32_t make_lkey(const struct nic_segment *seg, uint32_t index, uint32_t tag)
+{
+	return (index ^ seg->hdr.key_mask) << MR_KEY_INDEX | tag << 1;
+}
+
+uint32_t mr_lkey(const struct nic_segment *seg, uint32_t index, uint64_t state)
+{
+	return make_lkey(seg, index, state_tag(state));
+}
+
 static void set_keys(struct nic_mr *mr, uint32_t tag)
 {
-	mr->lkey = (mr->index ^ mr->nic->seg->hdr.key_mask) << MR_KEY_INDEX | tag << 1;
+	mr->lkey = make_lkey(mr->nic->seg, mr->index, tag);
 	mr->rkey = mr->lkey | MR_KEY_REMOTE;
 }
 

@@ -41,6 +41,7 @@ enum cause_stack {
 	CAUSE_STACK_REGISTERED,	  /* of the region that the key names, or named */
 	CAUSE_STACK_DEREGISTERED, /* the same */
 	CAUSE_STACK_QP,		  /* of the queue pair's creation */
+	CAUSE_STACK_CQ,		  /* of the completion queue's */
 	CAUSE_STACKS,
 };
 

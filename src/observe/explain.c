@@ -92,6 +92,7 @@ static const char *const parts[PARTS] = {
 static const char *const words[EXPLAIN_WORDS] = {
 	[EXPLAIN_WORD_TODO] = N_("What to do: %s"),
 	[EXPLAIN_WORD_AGAIN] = N_("The same happened %llu times in all."),
+	[EXPLAIN_WORD_FLUSHED_ONE] = N_("After it 1 work request was flushed (IBV_WC_WR_FLUSH_ERR)."),
 	[EXPLAIN_WORD_FLUSHED] = N_("After it %llu work requests were flushed (IBV_WC_WR_FLUSH_ERR)."),
 	[EXPLAIN_WORD_MORE] = N_("%llu more causes were recorded that are not shown."),
 	[EXPLAIN_WORD_END] = N_("uroce: %s (process %d): %llu causes of failure were recorded. The first: %s"),
@@ -102,6 +103,7 @@ static const char *const words[EXPLAIN_WORDS] = {
 	[EXPLAIN_WORD_STACK + CAUSE_STACK_REGISTERED] = N_("The region was registered by:"),
 	[EXPLAIN_WORD_STACK + CAUSE_STACK_DEREGISTERED] = N_("The region was deregistered by:"),
 	[EXPLAIN_WORD_STACK + CAUSE_STACK_QP] = N_("The queue pair was created by:"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_CQ] = N_("The completion queue was created by:"),
 	[EXPLAIN_WORD_LINES] = N_("(uroce explain -- PROGRAM shows functions and lines.)"),
 };
 

@@ -295,7 +295,7 @@ TEXT(POST_NO_AH, REQUEST, 0, EINVAL, V(POST_SEND),
      N_("a UD send has no address handle."),
      N_("Set wr.ud.ah, from ibv_create_ah; it must outlive the posting."))
 TEXT(FORKED, PROCESS, 0, EIO, V(ANY),
-     N_("the object was inherited over fork: only the process that made it can use it."),
+     N_("process {value} inherited the object over fork: only the process that made it can use it."),
      N_("Open the device in the child, after fork."))
 TEXT(POST_FLAGS, REQUEST, 0, EINVAL, V(POST_SEND),
      N_("its flags {value:send} do not go with this operation."),

@@ -233,7 +233,9 @@ static void tell_sum(struct kind *kind)
 		add_line(report.text, sizeof(report.text), "  %s%s", object, report.words);
 	}
 	if (kind->flushed) {
-		snprintf(report.words, sizeof(report.words), explain_word(EXPLAIN_WORD_FLUSHED), (unsigned long long)kind->flushed);
+		snprintf(report.words, sizeof(report.words),
+			 explain_word(kind->flushed == 1 ? EXPLAIN_WORD_FLUSHED_ONE : EXPLAIN_WORD_FLUSHED),
+			 (unsigned long long)kind->flushed);
 		add_line(report.text, sizeof(report.text), "  %s%s", object, report.words);
 	}
 	write_text(report.text, strlen(report.text));
@@ -409,7 +411,8 @@ bool report_tells(void)
 	return atomic_load_explicit(&cause_listener, memory_order_acquire) && report.way != REPORT_LINE;
 }
 
-__attribute__((destructor)) static void end(void)
+/* Behind those without a priority, which may find something still. */
+__attribute__((destructor(65535))) static void end(void)
 {
 	struct calm calm;
 

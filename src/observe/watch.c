@@ -372,7 +372,7 @@ void watch_cq_created(uint32_t index, uint32_t cqe)
 
 	struct watch_cq *cq = &watch->cqs[index % WATCH_CQS];
 
-	*cq = (struct watch_cq){ .name = index + 1, .cqe = cqe };
+	*cq = (struct watch_cq){ .name = index + 1, .created = watch_stack(), .cqe = cqe };
 	watch_asks((struct watch_asked){ .cqe = cqe });
 }
 
@@ -445,4 +445,10 @@ void watch_complete(struct cause *c)
 		c->stacks[CAUSE_STACK_CALL] = watch_stack();
 	if (c->qpn && atomic_load(&qp->qpn) == c->qpn)
 		c->stacks[CAUSE_STACK_QP] = atomic_load(&qp->created);
+	if (c->code == CAUSE_CQ_OVERFLOW || c->code == CAUSE_CQ_EVENT_LOST || c->code == CAUSE_RESIZE_TOO_SMALL) {
+		const struct watch_cq *cq = find_cq(c->qpn);
+
+		c->stacks[CAUSE_STACK_QP] = 0; /* the number is not of one */
+		c->stacks[CAUSE_STACK_CQ] = cq ? cq->created : 0;
+	}
 }

@@ -71,6 +71,7 @@ struct watch_qp {
 
 struct watch_cq {
 	_Atomic uint32_t name; /* index + 1 */
+	uint32_t created;      /* stack */
 	uint32_t cqe;	       /* as asked for */
 	uint32_t fed,
 		most_fed; /* work requests of the queues that complete in it, now and at most */

@@ -118,7 +118,7 @@ static void advise_receives(struct advice *advice, const struct watch_qp *qp, ui
 
 	if (!qp->waits)
 		return;
-	say(advice, _("QP 0x%x: its requests found no receive at QP 0x%x %llu times, and waited %.3f ms for one in all."), qpn,
+	say(advice, _("QP 0x%x: its requests found no receive at QP 0x%x, and waited for one (times: %llu; in all: %.3f ms)."), qpn,
 	    qp->peer_qpn, (count)qp->waits, ms);
 	if (qp->lost > qp->late && qp->timer >= TIMERS_MATTER)
 		add(advice,

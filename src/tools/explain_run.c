@@ -71,7 +71,7 @@ static void tell_others(const struct nic_segment *seg)
 		fprintf(stderr, "  %s (", cause_name(code) ? cause_name(code) : "?");
 		fprintf(stderr, _("cause %u"), code);
 		fprintf(stderr, "): ");
-		fprintf(stderr, ngettext("%llu more of another object, which is not told apart", "%llu more of other objects, which are not told apart", others), others);
+		fprintf(stderr, ngettext("%llu more, of another object", "%llu more, of other objects", others), others);
 		fprintf(stderr, "\n");
 	}
 }
@@ -128,6 +128,7 @@ static unsigned find_forgotten(const struct nic_segment *seg, const struct watch
 				.qpn = name - 1,
 				.value = over,
 				.limit = since,
+				.stacks[CAUSE_STACK_CQ] = cq->created,
 			};
 	}
 	return added;
@@ -192,7 +193,7 @@ static struct story count_living(const struct nic_segment *seg, uint32_t qpn)
 static void tell_counts(const struct story *s)
 {
 	fprintf(stderr, "    ");
-	fprintf(stderr, _("requests carried out: %llu (%llu bytes); of the peer arrived: %u; flushed: %u"),
+	fprintf(stderr, _("requests carried out: %llu (bytes: %llu); of the peer arrived: %u; flushed: %u"),
 		(unsigned long long)s->requests, (unsigned long long)s->bytes, s->arrived, s->flushed);
 	fprintf(stderr, "\n");
 }
@@ -309,7 +310,9 @@ int explain_run(const char *name, char **argv)
 	for (unsigned i = 0; i < segments.count; i++)
 		stacks_free(segments.stacks[i]);
 	if (segments.missed)
-		fprintf(stderr, _("%u more processes opened a device, and are not told of.\n"), segments.missed);
+		fprintf(stderr, ngettext("%u more process opened a device, and is not told of.\n", "%u more processes opened a device, and are not told of.\n", segments.missed), segments.missed);
+	if (WIFSIGNALED(status))
+		fprintf(stderr, _("%s: ended by signal %d (SIG%s, %s).\n"), argv[0], WTERMSIG(status), sigabbrev_np(WTERMSIG(status)), strsignal(WTERMSIG(status)));
 	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < 125)
 		fprintf(stderr, _("%s: no device of uroce was opened.\n"), argv[0]);
 	return child_end_as(status);

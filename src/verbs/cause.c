@@ -2,9 +2,13 @@
 /* Refusing: every verb that says no leaves the reason in the segment's ring. And counting, which is one reason. */
 #include "verbs/verbs.h"
 
+#include <unistd.h>
+
 int refuse_with(struct verbs_ctx *ctx, int error, struct cause *cause)
 {
 	cause->error = error;
+	if (cause->code == CAUSE_FORKED)
+		cause->value = (uint64_t)getpid();
 	cause_record(nic_causes(ctx->nic), cause);
 	errno = error;
 	return error;

@@ -284,7 +284,8 @@ static bool is_replaced(struct nic *nic, const struct seg_mr *mr)
 	return replaced;
 }
 
-static void look_at_region(struct nic *nic, uint32_t index, uint32_t lkey)
+/* call: the stack of what it is found by. */
+static void look_at_region(struct nic *nic, uint32_t index, uint32_t lkey, uint32_t call)
 {
 	const struct seg_mr *mr = &nic->seg->mrs[index];
 	struct cause c = { .code = CAUSE_REGION_UNMAPPED, .addr = mr->addr, .length = mr->length, .key = lkey, .pd = mr->pd };
@@ -297,13 +298,13 @@ static void look_at_region(struct nic *nic, uint32_t index, uint32_t lkey)
 	if (!unmapped)
 		return;
 	watch_find_region(watch_now(), lkey, &c);
-	c.stacks[CAUSE_STACK_CALL] = watch_stack();
+	c.stacks[CAUSE_STACK_CALL] = call;
 	cause_record(nic_causes(nic), &c);
 }
 
 void buffers_deregister(const struct nic_mr *mr)
 {
-	look_at_region(mr->nic, mr->index, mr->lkey);
+	look_at_region(mr->nic, mr->index, mr->lkey, watch_stack());
 }
 
 void buffers_end(struct nic *nic)
@@ -315,7 +316,7 @@ void buffers_end(struct nic *nic)
 
 		if (state & NIC_MW || !(state & NIC_MR_VALID))
 			continue;
-		look_at_region(nic, i, mr_lkey(nic->seg, i, state));
+		look_at_region(nic, i, mr_lkey(nic->seg, i, state), 0);
 		looks++;
 	}
 }

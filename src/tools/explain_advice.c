@@ -48,19 +48,6 @@ static void say(struct advice *advice, const char *format, ...)
 	fprintf(advice->to, "\n");
 }
 
-/* More of the same. */
-static void add(struct advice *advice, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct advice *advice, const char *format, ...)
-{
-	va_list arguments;
-
-	fprintf(advice->to, "      ");
-	va_start(arguments, format);
-	vfprintf(advice->to, format, arguments);
-	va_end(arguments);
-	fprintf(advice->to, "\n");
-}
-
 typedef unsigned long long count;
 
 /* ---- Queue pairs ---- */
@@ -115,28 +102,36 @@ static void advise_receives(struct advice *advice, const struct watch_qp *qp, ui
 {
 	const struct watch_qp *peer = find_anywhere(qp->peer_qpn);
 	double ms = (double)qp->waited / 1e6;
+	FILE *to = advice->to;
 
 	if (!qp->waits)
 		return;
-	say(advice, _("QP 0x%x: its requests found no receive at QP 0x%x, and waited for one (times: %llu; in all: %.3f ms)."), qpn,
-	    qp->peer_qpn, (count)qp->waits, ms);
-	if (qp->lost > qp->late && qp->timer >= TIMERS_MATTER)
-		add(advice,
-		    _("The receives came %.3f ms late; %.3f ms more passed before they were looked for, since each wait is %.2f ms "
-		      "(min_rnr_timer of QP 0x%x)."),
-		    (double)qp->late / 1e6, (double)qp->lost / 1e6, (double)qp->timer / 1e6, qp->peer_qpn);
-	else if (qp->late)
-		add(advice, _("The receives were posted too late, by %.3f ms in all."), (double)qp->late / 1e6);
+	begin(advice);
+	fprintf(to, "    ");
+	fprintf(to, _("QP 0x%x: its requests found no receive at QP 0x%x, and waited for one (times: %llu; in all: %.3f ms)."), qpn,
+		qp->peer_qpn, (count)qp->waits, ms);
+	fprintf(to, " ");
+	if (qp->lost > qp->late && qp->timer >= TIMERS_MATTER) {
+		fprintf(to,
+			_("The receives came %.3f ms late; %.3f ms more passed before they were looked for, since each wait is %.2f ms "
+			  "(min_rnr_timer of QP 0x%x)."),
+			(double)qp->late / 1e6, (double)qp->lost / 1e6, (double)qp->timer / 1e6, qp->peer_qpn);
+		fprintf(to, " ");
+	} else if (qp->late) {
+		fprintf(to, _("The receives were posted too late, by %.3f ms in all."), (double)qp->late / 1e6);
+		fprintf(to, " ");
+	}
 	if (!peer || !peer->max_recv_wr)
-		add(advice, _("Up to %u waited at once: post so many before the peer sends."), qp->most_waiting);
+		fprintf(to, _("Up to %u waited at once: post so many before the peer sends."), qp->most_waiting);
 	else if (peer->most_posted >= peer->max_recv_wr)
-		add(advice, _("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
-		    peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
+		fprintf(to, _("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
+			peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
 	else
-		add(advice,
-		    _("That queue was made for %u receives and had %u at most: its depth is not the problem. Post them before the "
-		      "peer sends; up to %u waited at once."),
-		    peer->max_recv_wr, peer->most_posted, qp->most_waiting);
+		fprintf(to,
+			_("That queue was made for %u receives and had %u at most: its depth is not the problem. Post them before the "
+			  "peer sends; up to %u waited at once."),
+			peer->max_recv_wr, peer->most_posted, qp->most_waiting);
+	fprintf(to, "\n");
 }
 
 /* Most of its receives that were used at once. */

@@ -193,7 +193,7 @@ static struct story count_living(const struct nic_segment *seg, uint32_t qpn)
 static void tell_counts(const struct story *s)
 {
 	fprintf(stderr, "    ");
-	fprintf(stderr, _("requests carried out: %llu (bytes: %llu); of the peer arrived: %u; flushed: %u"),
+	fprintf(stderr, _("requests carried out: %llu (%llu bytes); of the peer arrived: %u; flushed: %u"),
 		(unsigned long long)s->requests, (unsigned long long)s->bytes, s->arrived, s->flushed);
 	fprintf(stderr, "\n");
 }

@@ -326,13 +326,15 @@ void watch_posted(uint32_t qpn, uint32_t requests, uint32_t signaled, bool atomi
 	qp->signaled += signaled;
 }
 
-void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room)
+void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room, bool dry)
 {
 	struct watch_qp *qp = find_qp(qpn);
 
 	if (!qp)
 		return;
 	use_receives(qp, before);
+	if (dry)
+		raise_to(&qp->most_when_dry, qp->most_posted);
 	raise_to(&qp->most_posted, after);
 	if (room > qp->room)
 		qp->room = room;

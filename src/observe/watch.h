@@ -60,6 +60,7 @@ struct watch_qp {
 	uint64_t seen;		   /* polls and arrivals, when it posted last */
 	/* Receives: most that were there at once, most of these that were in use at once, bytes of the largest */
 	uint32_t most_posted, most_used;
+	uint32_t most_when_dry; /* most_posted, when messages found nothing */
 	uint64_t room;
 	/* Its requests found no receive at the other end: since when (CLOCK_MONOTONIC ns; 0: they do), how often, for how long in all,
 	 * and the most requests that waited */
@@ -124,8 +125,8 @@ void watch_qp_ended(uint32_t qpn, uint32_t available);
 void watch_qp_connected(uint32_t qpn, uint32_t peer_qpn, uint32_t rd_atomic);
 /* seen: all polls and arrivals so far. */
 void watch_posted(uint32_t qpn, uint32_t requests, uint32_t signaled, bool atomic, uint64_t seen);
-/* available: before and after the call; room: the largest. */
-void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room);
+/* available: before and after the call; room: the largest; dry: messages have found nothing before. */
+void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room, bool dry);
 void watch_waits(uint32_t qpn, uint64_t now, uint32_t waiting);
 /* late: the receive came so much later, lost: and was found so much later; both 0 where that is not known. ns. */
 void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting, uint64_t late, uint64_t lost, uint64_t timer);

@@ -123,7 +123,7 @@ static void advise_receives(struct advice *advice, const struct watch_qp *qp, ui
 	}
 	if (!peer || !peer->max_recv_wr)
 		fprintf(to, _("Up to %u waited at once: post so many before the peer sends."), qp->most_waiting);
-	else if (peer->most_posted >= peer->max_recv_wr)
+	else if (peer->most_when_dry >= peer->max_recv_wr)
 		fprintf(to, _("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
 			peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
 	else

@@ -96,6 +96,8 @@ first_of_each_kind_is_kept() {
 	grep -q 'SQ_FULL (cause 104), 6000 times' err || fail "said $(cat err)"
 	status 0 $english "$uroce" explain --last
 	says RKEY_IS_LKEY 'which is the lkey of' out
+	status 0 $english "$uroce" trace -o traced.json -- "$HERE/mistakes" first_cause_of_many
+	grep -q 'which is the lkey of' traced.json || fail "the trace has no sentence of the first cause"
 	status 0 $english "$uroce" explain -- "$HERE/mistakes" one_cause_many_times
 	grep -q 'POST_SGES (cause 102), 6000 times' err || fail "said $(cat err)"
 	status 0 $english "$uroce" explain --last

@@ -65,6 +65,28 @@ enum transport_outcome walk_silence(struct walk *w, enum cause_code code)
 	return w->qp->type == IBV_QPT_RC ? TRANSPORT_NO_RESPONSE : walk_dropped(w, code);
 }
 
+/* The target's QP fails, by what was recorded here. Its process is given its own view of it: of a message that arrived. */
+static void fail_target(struct walk *w, uint64_t flag, const struct cause *recorded)
+{
+	struct nic_segment *seg = w->ts->peer->target.seg;
+	struct cause c = *recorded;
+	uint64_t why = CAUSE_TOLD;
+
+	if (seg != w->qp->nic->seg) {
+		c.role = CAUSE_OF_OTHER;
+		c.error = 0;
+		c.qpn = w->request.dest_qpn;
+		c.peer_qpn = w->request.src_qpn;
+		c.peer_pid = (int32_t)w->qp->nic->seg->hdr.pid;
+		c.state = c.peer_state;
+		for (unsigned i = 0; i < CAUSE_STACKS; i++)
+			c.stacks[i] ^= c.stacks[i] ? CAUSE_STACK_OF_PEER : 0;
+		c.stacks[CAUSE_STACK_QP] = 0;
+		why = cause_leave(&seg->causes, &c);
+	}
+	responder_fail(&w->ts->peer->target, w->target_qp, w->target_state, flag, why);
+}
+
 /* The receive fails: RC's responder reports it to both ends, UC and UD lose the message; the
  * receive completes in error and its QP goes to the error state. */
 enum transport_outcome walk_receive_fails(struct walk *w, enum cause_code code)
@@ -81,12 +103,15 @@ enum transport_outcome walk_receive_fails(struct walk *w, enum cause_code code)
 
 	responder_complete(&peer->target, w->target_qp, &w->ts->receive, &cqe, true);
 	w->ts->taken = false;
+	enum transport_outcome outcome =
+		w->qp->type != IBV_QPT_RC ?
+			walk_dropped(w, too_short ? CAUSE_DROP_TOO_LONG : CAUSE_DROP_BAD_SGE) :
+			walk_failed(w, code, too_short ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR);
+
 	/* An SRQ serves other QPs: a datagram that fails there leaves its QP alone (class E). */
 	if (w->qp->type == IBV_QPT_RC || w->ts->receive.srq < 0)
-		responder_fail(&peer->target, w->target_qp, w->target_state, NIC_QP_FAILED);
-	if (w->qp->type != IBV_QPT_RC)
-		return walk_dropped(w, too_short ? CAUSE_DROP_TOO_LONG : CAUSE_DROP_BAD_SGE);
-	return walk_failed(w, code, too_short ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR);
+		fail_target(w, NIC_QP_FAILED, &w->cause);
+	return outcome;
 }
 
 /* The event at the responder (specification 11.6.3.2): opcodes that the QP does not take are
@@ -109,12 +134,15 @@ enum transport_outcome walk_refused(struct walk *w, enum response response)
 					       w->cause.code);
 	if (response == RESPONSE_BAD)
 		return walk_failed(w, (enum cause_code)w->cause.code, IBV_WC_BAD_RESP_ERR);
-	responder_fail(&w->ts->peer->target, w->target_qp, w->target_state,
-		       event_flag(response, w->cause.code));
-	return walk_failed(w, (enum cause_code)w->cause.code,
-			   response == RESPONSE_NAK_ACCESS  ? IBV_WC_REM_ACCESS_ERR :
-			   response == RESPONSE_NAK_INVALID ? IBV_WC_REM_INV_REQ_ERR :
-							      IBV_WC_REM_OP_ERR);
+
+	uint64_t flag = event_flag(response, w->cause.code);
+	enum transport_outcome outcome = walk_failed(w, (enum cause_code)w->cause.code,
+						     response == RESPONSE_NAK_ACCESS  ? IBV_WC_REM_ACCESS_ERR :
+						     response == RESPONSE_NAK_INVALID ? IBV_WC_REM_INV_REQ_ERR :
+											IBV_WC_REM_OP_ERR);
+
+	fail_target(w, flag, &w->cause);
+	return outcome;
 }
 
 /* A copy did not succeed. */
@@ -132,14 +160,13 @@ enum transport_outcome walk_copy_failed(struct walk *w, enum copy_result result)
 
 /* A SEND with Invalidate that cannot invalidate has arrived all the same, and its sender hears of nothing; its receive and the
  * connection fail (specification 9.9.3, class J). False: so it is. */
-static bool invalidate(struct walk *w, struct nic_cqe *cqe)
+static bool invalidate(struct walk *w, struct nic_cqe *cqe, struct cause *c)
 {
 	struct peer *peer = w->ts->peer;
-	struct cause c = { .peer_pid = peer->pid };
 	enum cause_code code;
 
 	visit_touch(w->qp->nic, w->here, peer->visitor.seg, w->wqe->rkey);
-	code = mw_invalidate(peer->visitor.seg, w->wqe->rkey, w->request.dest_qpn, w->target_qp->pd, &c);
+	code = mw_invalidate(peer->visitor.seg, w->wqe->rkey, w->request.dest_qpn, w->target_qp->pd, c);
 
 	if (!code) {
 		cqe->wc_flags |= IBV_WC_WITH_INV;
@@ -147,7 +174,7 @@ static bool invalidate(struct walk *w, struct nic_cqe *cqe)
 		return true;
 	}
 	cqe->status = IBV_WC_REM_INV_REQ_ERR;
-	cqe->vendor_err = request_record(w->qp, w->wqe, code, IBV_WC_SUCCESS, &c);
+	cqe->vendor_err = request_record(w->qp, w->wqe, code, IBV_WC_SUCCESS, c);
 	return false;
 }
 
@@ -183,12 +210,13 @@ enum transport_outcome walk_delivered(struct walk *w)
 			.sl = qp->type == IBV_QPT_UD ? w->wqe->ah.sl : qp->path.sl,
 		};
 
-		bool valid = opcode != IBV_WR_SEND_WITH_INV || invalidate(w, &cqe);
+		struct cause c = { .peer_pid = w->ts->peer->pid };
+		bool valid = opcode != IBV_WR_SEND_WITH_INV || invalidate(w, &cqe, &c);
 
 		responder_complete(target, w->target_qp, &w->ts->receive, &cqe,
 				   w->wqe->send_flags & IBV_SEND_SOLICITED);
 		if (!valid)
-			responder_fail(target, w->target_qp, w->target_state, NIC_QP_FAILED);
+			fail_target(w, NIC_QP_FAILED, &c);
 	}
 	return TRANSPORT_DONE;
 }

@@ -224,6 +224,9 @@ struct seg_qp {
 	/* Owner, with dest_qpn; not looked at on the way that most messages go. */
 	nic_aligned union ibv_gid sgid, dgid;
 	struct seg_qp_events events;
+	/* Initiators, before a flag of NIC_QP_RESP_ERROR: the number of its cause in the owner's ring (cause_leave), CAUSE_TOLD, or
+	 * 0: not known */
+	_Atomic uint64_t why;
 	nic_aligned struct seg_sent sent;
 	struct seg_rq rq;
 };

@@ -344,6 +344,7 @@ void nic_qp_reset(struct nic_qp *qp)
 	nic_rq_reset(&qp->rq, qp->generation, visited);
 	qp->established = false;
 	atomic_store(&qp->shared->peer_instance, 0);
+	atomic_store(&qp->shared->why, 0);
 	qp->drain_event = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 }
@@ -355,18 +356,30 @@ void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type)
 								       .event_type = type });
 }
 
-void nic_qp_fail(struct nic_qp *qp)
+void nic_qp_fail(struct nic_qp *qp, enum cause_code flushes)
 {
 	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_RESET)
 		return;
 	if (qp->transport)
 		qp->transport->cancel(qp);
 	nic_qp_set_state(qp, IBV_QPS_ERR);
+	qp->flushes = flushes;
+	qp->flush_told = false;
 	qp->started = false;
 	qp->finish_at = qp->due = 0;
 	qp->flush_receives = true;
 	qp->last_wqe_raised = false;
 	qp->flush_deadline = nic_now() + NIC_GRACE;
+}
+
+void nic_qp_count_flush(const struct nic_qp *qp)
+{
+	const struct nic_cq *full = atomic_load(&qp->send_cq->shared->error) ? qp->send_cq : qp->recv_cq;
+
+	if (qp->flushes == CAUSE_FLUSHED_BY_CQ)
+		report_flush(CAUSE_CQ_OVERFLOW, full->index);
+	else
+		report_flush(CAUSE_NONE, qp->qpn);
 }
 
 static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index, struct seg_rq *rq,
@@ -376,7 +389,7 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 			       .status = IBV_WC_WR_FLUSH_ERR,
 			       .opcode = IBV_WC_RECV,
 			       .qp_num = qp->qpn,
-			       .vendor_err = CAUSE_FLUSHED };
+			       .vendor_err = qp->flushes };
 
 	responder_count_error(qp->nic->seg, qp->shared, IBV_WC_WR_FLUSH_ERR);
 	rq_complete(rq_wqe(qp->nic->seg, rq, slot), &cqe);
@@ -385,7 +398,7 @@ static void flush_one(struct nic_qp *qp, enum nic_ref_kind kind, uint32_t index,
 			    qp->recv_cq->index);
 	nic_cq_publish(qp->recv_cq, cq_reference(kind, index, slot, 0), true);
 	qp->flushed_receives++;
-	report_flush(qp->qpn);
+	nic_qp_count_flush(qp);
 }
 
 /* Flushes slots that a taker began for this QP and neither completed nor will. */
@@ -436,17 +449,21 @@ void nic_qp_attend(struct nic_qp *qp)
 		nic_qp_raise(qp, IBV_EVENT_COMM_EST);
 	}
 	if (word & NIC_QP_RESP_ERROR && qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET) {
-		if (word & NIC_QP_ACCESS_ERR)
-			nic_qp_raise(qp, IBV_EVENT_QP_ACCESS_ERR);
-		if (word & NIC_QP_REQ_ERR)
-			nic_qp_raise(qp, IBV_EVENT_QP_REQ_ERR);
-		cause_record(nic_causes(qp->nic),
-			     &(struct cause){ .code = CAUSE_PEER_REPORTED,
+		/* Nobody could say what it was: who did it has died. */
+		uint64_t why = atomic_load(&qp->shared->why);
+
+		if (why != CAUSE_TOLD && !(why && cause_tell(nic_causes(qp->nic), why)))
+			cause_record(nic_causes(qp->nic),
+				     &(struct cause){ .code = CAUSE_PEER_REPORTED,
 					      .qpn = qp->qpn,
 					      .peer_qpn = qp->attr.dest_qp_num,
 					      .state = qp->state,
 					      .value = word & NIC_QP_RESP_ERROR });
-		nic_qp_fail(qp);
+		if (word & NIC_QP_ACCESS_ERR)
+			nic_qp_raise(qp, IBV_EVENT_QP_ACCESS_ERR);
+		if (word & NIC_QP_REQ_ERR)
+			nic_qp_raise(qp, IBV_EVENT_QP_REQ_ERR);
+		nic_qp_fail(qp, CAUSE_FLUSHED);
 		requester_run(qp);
 	}
 	nic_unlock(&qp->lock);
@@ -472,7 +489,7 @@ static void for_each_user(struct nic *nic, uint32_t cq, void (*call)(struct nic_
 static void fail_user(struct nic_qp *qp)
 {
 	qp->fatal_due = qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET;
-	nic_qp_fail(qp);
+	nic_qp_fail(qp, CAUSE_FLUSHED_BY_CQ);
 	requester_run(qp);
 }
 

@@ -122,6 +122,8 @@ struct nic_qp {
 	uint64_t flush_deadline;
 	uint32_t flushed_receives;
 	bool last_wqe_raised; /* error state, SRQ: IBV_EVENT_QP_LAST_WQE_REACHED was raised */
+	enum cause_code flushes; /* error state, and SQE: what flushed requests are told to come of */
+	bool flush_told;      /* … and one was */
 	bool fatal_due;	      /* IBV_EVENT_QP_FATAL is to be raised: a CQ is in error */
 	bool established;     /* IBV_EVENT_COMM_EST was raised */
 	bool drain_event;     /* SQD: raise IBV_EVENT_SQ_DRAINED when the WQE at the head is done */
@@ -197,8 +199,10 @@ static inline struct nic_swqe *qp_swqe(struct nic_qp *qp, uint64_t position)
 /* Owner, upon attention. */
 void nic_qp_attend(struct nic_qp *qp);
 
-/* Moves a QP to the error state; lock held. requester_run(), which must follow, flushes it. */
-void nic_qp_fail(struct nic_qp *qp);
+/* Moves a QP to the error state; lock held. requester_run(), which must follow, flushes it: requests are told to come of `flushes`. */
+void nic_qp_fail(struct nic_qp *qp, enum cause_code flushes);
+/* A request was flushed: to be counted under what it comes of. */
+void nic_qp_count_flush(const struct nic_qp *qp);
 /* Changes the state, also as initiators see it; lock held. */
 void nic_qp_set_state(struct nic_qp *qp, enum ibv_qp_state state);
 /* Completes all undelivered receives with WR_FLUSH_ERR; lock held, in the error state. all: nobody

@@ -223,7 +223,7 @@ static int enter(struct nic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to
 		nic_qp_reset(qp);
 		break;
 	case IBV_QPS_ERR:
-		nic_qp_fail(qp);
+		nic_qp_fail(qp, CAUSE_FLUSHED_BY_PROGRAM);
 		requester_run(qp);
 		break;
 	case IBV_QPS_RTR:

@@ -153,10 +153,12 @@ static void note_retry(struct nic_qp *qp, enum trace_retry kind)
 static void fail(struct nic_qp *qp, struct nic_swqe *wqe, enum ibv_wc_status status, uint32_t cause)
 {
 	complete(qp, wqe, status, cause);
-	if (qp->type == IBV_QPT_RC)
-		nic_qp_fail(qp);
-	else
+	if (qp->type == IBV_QPT_RC) {
+		nic_qp_fail(qp, CAUSE_FLUSHED);
+	} else {
+		qp->flushes = CAUSE_FLUSHED;
 		nic_qp_set_state(qp, IBV_QPS_SQE);
+	}
 }
 
 static uint64_t ack_timeout(const struct nic_qp *qp)
@@ -181,6 +183,7 @@ static void no_response(struct nic_qp *qp, struct nic_swqe *wqe,
 
 	struct cause c = { .limit = ack_timeout(qp),
 			   .value = result->value,
+			   .length = result->length,
 			   .count = qp->attr.retry_cnt + 1u,
 			   .psn = result->psn,
 			   .peer_psn = result->peer_psn,
@@ -270,14 +273,26 @@ static void flush_receives(struct nic_qp *qp)
 	qp->flush_receives = !over;
 }
 
+/* Of what there is no error to count it under, the first is told. */
+static void flush(struct nic_qp *qp, struct nic_swqe *wqe)
+{
+	struct cause c = { .count = qp->sq_tail - qp->sq_exec };
+
+	if (qp->flushes == CAUSE_FLUSHED_BY_PROGRAM && !qp->flush_told)
+		request_record(qp, wqe, CAUSE_FLUSHED_BY_PROGRAM, IBV_WC_WR_FLUSH_ERR, &c);
+	else
+		nic_qp_count_flush(qp);
+	qp->flush_told = true;
+	complete(qp, wqe, IBV_WC_WR_FLUSH_ERR, qp->flushes);
+}
+
 static void step(struct nic_qp *qp, uint64_t *budget)
 {
 	struct nic_swqe *wqe = qp_swqe(qp, qp->sq_exec);
 	struct transport_result result = { 0 };
 
 	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE) {
-		complete(qp, wqe, IBV_WC_WR_FLUSH_ERR, CAUSE_FLUSHED);
-		report_flush(qp->qpn);
+		flush(qp, wqe);
 		return;
 	}
 	if (qp->finish_at) {

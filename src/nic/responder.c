@@ -168,8 +168,10 @@ enum response responder_take(const struct target *target, struct seg_qp *qp, uin
 	struct nic_segment *seg = target->seg;
 	struct seg_srq *srq = qp->srq >= 0 ? &seg->srqs[qp->srq] : NULL;
 
-	if (atomic_load_explicit(&seg->cqs[qp->recv_cq].error, memory_order_relaxed))
+	if (atomic_load_explicit(&seg->cqs[qp->recv_cq].error, memory_order_relaxed)) {
+		c->count = atomic_load(&seg->cqs[qp->recv_cq].overflows);
 		return say(c, CAUSE_REMOTE_CQ_ERROR, RESPONSE_NAK_OPERATION);
+	}
 	receive->srq = qp->srq;
 	receive->rq = srq ? &srq->rq : &qp->rq;
 	receive->pd = srq ? srq->pd : qp->pd;
@@ -227,8 +229,11 @@ enum cause_code responder_scatter(const struct nic *nic, struct seg_visit *here,
 			continue;
 		if (here)
 			visit_touch(nic, here, target->seg, sge->lkey);
-		if (mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE,
-			     receive->pd, 0, &pieces[*count], c)) {
+		enum cause_code wrong = mr_check(target->seg, false, sge->lkey, sge->addr, part, IBV_ACCESS_LOCAL_WRITE, receive->pd, 0,
+						 &pieces[*count], c);
+
+		if (wrong) {
+			c->value = wrong;
 			blame_receive(target, wqe, c);
 			return CAUSE_RECEIVE_BAD_SGE;
 		}
@@ -303,8 +308,9 @@ static bool add_flag(struct seg_qp *qp, uint64_t state, uint64_t flag)
 	return true;
 }
 
-void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag)
+void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag, uint64_t why)
 {
+	atomic_store_explicit(&qp->why, why, memory_order_relaxed);
 	if (add_flag(qp, state, flag)) {
 		crash_point(QP_FLAGGED);
 		attention_qp(target, index_of(target, qp));

@@ -95,7 +95,7 @@ void responder_count_error(struct nic_segment *seg, struct seg_qp *qp, enum ibv_
 /* The responder's side fails: later messages find silence, its owner moves it to the error state.
  * flag: why (NIC_QP_ACCESS_ERR, …). Nothing happens if the QP has begun another life since it
  * admitted us. */
-void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag);
+void responder_fail(const struct target *target, struct seg_qp *qp, uint64_t state, uint64_t flag, uint64_t why);
 
 /* A message of `packets` packets from psn on arrived: the next one is expected behind it; in RTR
  * the owner hears of it. */

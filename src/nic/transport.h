@@ -30,6 +30,7 @@ struct transport_result {
 	uint64_t due;	 /* CLOCK_MONOTONIC ns */
 	uint64_t timer; /* RNR: how long the responder tells to wait, ns */
 	uint64_t value; /* no response: of the cause; RNR: receives posted there so far, 0 if that is not known */
+	uint64_t length; /* no response: of the cause, bytes */
 	/* No response: what was found at the other end, where it is known */
 	uint32_t psn, peer_psn;
 	uint32_t peer_state;

@@ -10,6 +10,7 @@
 #define UROCE_OBSERVE_CAUSE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum cause_code {
@@ -116,6 +117,21 @@ uint64_t cause_kind(const struct cause *c);
 /* Records *c: stamps time, thread and sequence. Never blocks; returns c->code, for use as
  * vendor_err. A null ring (no device is open yet) keeps nothing. */
 uint32_t cause_record(struct cause_ring *ring, const struct cause *c);
+
+/* Into the ring of another process, which tells of it when it comes across it. Returns its number there. */
+uint64_t cause_leave(struct cause_ring *ring, const struct cause *c);
+
+/* Tells of one that was left in our ring. False: it is not there any more. */
+bool cause_tell(const struct cause_ring *ring, uint64_t number);
+
+/* In the place of a number: its process has recorded it itself. */
+#define CAUSE_TOLD UINT64_MAX
+
+/*
+ * Where both ends are known one failure has two records: that of the request, and that of its message where it arrived. *request
+ * becomes the only one: of packets it has said only that there was a NAK. False: they are of two failures.
+ */
+bool cause_join(struct cause *request, const struct cause *message);
 
 /* The short text of a code; "unknown cause" for a number that is none. */
 const char *cause_text(uint32_t code);

@@ -64,12 +64,14 @@ CAUSE(NO_ADDRESS_SPACE, 53,
 CAUSE(NO_ANSWER, 54, "no packet came back from the other host")
 CAUSE(WIRE_UNREACHABLE, 55, "the system refuses to send to the other host: no route, or no source address")
 CAUSE(WIRE_PORT, 56, "another user, or another RoCE, has the UDP port of this address (value: its uid): use another address, or UROCE_PORT")
-CAUSE(WIRE_MTU, 57, "the packets are longer than the interface takes: use a smaller path MTU")
+CAUSE(WIRE_MTU, 57, "the packets are longer than the way to the other host takes: use a smaller path MTU")
 CAUSE(RNR_WAIT, 58, "a request waits long for a receive at the other end")
 CAUSE(RNR_TIMER, 59, "a receive at the other end was late, and found much later: min_rnr_timer there is long")
 
 /* Flushes and consequences */
 CAUSE(FLUSHED, 60, "flushed: the queue pair was already in the error state")
+CAUSE(FLUSHED_BY_PROGRAM, 68, "flushed: the program itself moved the queue pair to the error state")
+CAUSE(FLUSHED_BY_CQ, 69, "flushed: a completion queue of the queue pair had been full")
 CAUSE(CQ_OVERFLOW, 61, "the completion queue was full")
 CAUSE(BAD_REQUEST, 63, "a packet from the peer that its message has no place for")
 CAUSE(BUFFER_CHANGED, 64, "the memory of a send request was changed before its completion was polled")

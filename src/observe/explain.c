@@ -478,6 +478,8 @@ static bool add_number(struct text *text, uint64_t number, const char *as)
 		else
 			add_name(text, opcodes, number);
 		return true;
+	} else if (!strcmp(as, "cause")) {
+		add(text, "%s", explain_short((uint32_t)number));
 	} else if (!strcmp(as, "errno")) {
 		name = strerrorname_np((int)number);
 		if (name)

@@ -88,8 +88,8 @@ TEXT(RECEIVE_TOO_SHORT, MESSAGE, S(REM_INV_REQ_ERR) | S(LOC_LEN_ERR), 0, 0,
      N_("Post receives as long as the longest message, in the order in which messages come: each takes the oldest one, whatever "
 	"its length."))
 TEXT(RECEIVE_BAD_SGE, MESSAGE, S(REM_OP_ERR) | S(LOC_PROT_ERR), 0, 0,
-     N_("an SGE of the receive that it met is not valid: {length:bytes} at {addr} with lkey {key}[, {miss} the region {region}, "
-	"which has {region_access}]."),
+     N_("an SGE of the receive that it met is not valid: {length:bytes} at {addr} with lkey {key}[, {miss} the region "
+	"{region}, which has {region_access}][ ({value:cause})]."),
      N_("The receiver must post SGEs that lie within a region of the queue pair's PD, registered with IBV_ACCESS_LOCAL_WRITE."))
 TEXT(RESPONDER_DEPTH, MESSAGE, S(REM_INV_REQ_ERR), 0, 0,
      N_("it is READ or atomic number {value} under way, and max_dest_rd_atomic of {there} is {limit:zero}."),
@@ -122,7 +122,7 @@ TEXT(RNR_TIMER, REQUEST, 0, 0, 0,
      N_("Set min_rnr_timer of the receiver to a short wait (at RTR), as 12 (0.64 ms): 0 is the longest there is, 655.36 ms. And post "
 	"receives before the peer may send; how deep the queue is does not matter for that."))
 TEXT(REMOTE_CQ_ERROR, MESSAGE, S(REM_OP_ERR), 0, 0,
-     N_("the completion queue for receives at {there} is in error: it had been full."),
+     N_("the completion queue for receives at {there} is in error: it had been full[; completions lost: {count}]."),
      N_("Make that CQ as deep as all queues that complete in it together, and poll it more often."))
 TEXT(NAK_INVALID_REQUEST, REQUEST, S(REM_INV_REQ_ERR), 0, 0,
      N_("QP {peer_qpn} of the other host refused it as an invalid request (NAK); packets say no more."),
@@ -136,7 +136,8 @@ TEXT(NAK_OPERATION, REQUEST, S(REM_OP_ERR), 0, 0,
      N_("QP {peer_qpn} of the other host could not carry it out (NAK); packets say no more."),
      N_("Look at the causes of the other host's program: an SGE of its receive, or its CQ, is not in order."))
 TEXT(BAD_RESPONSE, REQUEST, S(BAD_RESP_ERR), 0, 0,
-     N_("a response does not fit its request[: {value} where {limit} was due]."),
+     N_("a response of QP {peer_qpn} does not fit its request[: it brings {value:zero} bytes where {limit} were due|[: of its kind "
+	"({value:hex}, BTH opcode or AETH syndrome) there is none for it]]."),
      N_("The other end's path MTU differs, or it is no correct RoCE device: look at the packets."))
 
 /* No response until retry_cnt was used up */
@@ -196,15 +197,23 @@ TEXT(WIRE_PORT, REQUEST, S(RETRY_EXC_ERR), 0, 0,
      N_("the UDP port of this address belongs to another user[ (uid {value})], or to another RoCE; {tries}."),
      N_("Use another address (GID index), or UROCE_PORT at both ends; uroce info shows whose the ports are."))
 TEXT(WIRE_MTU, REQUEST, S(RETRY_EXC_ERR), 0, 0,
-     N_("its packets are longer than the interface takes; {tries}."),
+     N_("its packets are longer than the way to the other host takes[: path_mtu is {length:bytes}, and with all headers they "
+	"have to fit into {value:bytes}]; {tries}."),
      N_("Use a path_mtu that leaves room for about 80 bytes of headers: 1024 with an interface MTU of 1500, 4096 with 4200 or "
 	"more."))
 
 /* Flushes and consequences */
 TEXT(FLUSHED, REQUEST, S(WR_FLUSH_ERR), 0, 0,
      N_("it was not carried out: the queue pair was in the error state already."),
-     N_("This is a consequence. Find the first completion of this queue pair whose status is another; or the program itself "
-	"moved it to ERR."))
+     N_("This is a consequence. Find the first completion of this queue pair whose status is another."))
+TEXT(FLUSHED_BY_PROGRAM, REQUEST, S(WR_FLUSH_ERR), 0, 0,
+     N_("it was not carried out: no error came before, the program itself had moved the queue pair to ERR (ibv_modify_qp, or "
+	"rdma_disconnect). Requests of its send queue that are lost so: {count}."),
+     N_("Nothing, if the connection was to end. Else poll for the completions of all that was posted before leaving RTS."))
+TEXT(FLUSHED_BY_CQ, REQUEST, S(WR_FLUSH_ERR), 0, 0,
+     N_("it was not carried out: a completion queue of the queue pair had been full, which is the error."),
+     N_("Create that CQ as deep as the send and receive queues that complete in it together, or poll more often; see "
+	"CQ_OVERFLOW."))
 TEXT(CQ_OVERFLOW, CQ, 0, 0, 0,
      N_("it was full with {limit} entries; completions lost: {count}. All queue pairs that use it go to the error state."),
      N_("Create it as deep as the send and receive queues that complete in it together, or poll more often. ibv_poll_cq does "

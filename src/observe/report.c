@@ -30,6 +30,7 @@
 struct kind {
 	uint64_t kind; /* cause_kind() */
 	uint32_t code, qpn;
+	uint32_t peer_qpn; /* of this process, which fails with it; 0: none */
 	uint64_t count, flushed, told; /* told: of count */
 	uint64_t order;		       /* of the last time */
 };
@@ -287,8 +288,9 @@ static bool count(const struct cause *c)
 	struct kind *kind = find(cause_kind(c));
 	bool is_new = !kind;
 
-	/* Programs ask for what they can do without. And what is found at one end and at the other is told by who caused it. */
-	if (c->code != CAUSE_NOT_SUPPORTED && (!report.failures++ || report.first.code == CAUSE_PEER_REPORTED))
+	/* Programs ask for what they can do without, and end connections that they do not need any more. And what is found at one end and at the other is told by who caused it. */
+	if (c->code != CAUSE_NOT_SUPPORTED && c->code != CAUSE_FLUSHED_BY_PROGRAM &&
+	    (!report.failures++ || report.first.code == CAUSE_PEER_REPORTED))
 		report.first = *c;
 	if (is_new && is_enough(c->code)) {
 		report.untold++;
@@ -297,6 +299,8 @@ static bool count(const struct cause *c)
 	if (is_new) {
 		kind = &report.kinds[report.count++];
 		*kind = (struct kind){ .kind = cause_kind(c), .code = c->code, .qpn = c->qpn, .told = 1 };
+		if (c->role == CAUSE_OF_REQUEST && c->peer_pid == getpid())
+			kind->peer_qpn = c->peer_qpn;
 	}
 	kind->count++;
 	kind->order = ++report.order;
@@ -319,7 +323,7 @@ static void listen(const struct cause *c)
 	leave(&calm);
 }
 
-void report_flush(uint32_t qpn)
+void report_flush(uint32_t code, uint32_t object)
 {
 	struct kind *last = NULL;
 	struct calm calm;
@@ -328,7 +332,8 @@ void report_flush(uint32_t qpn)
 		return;
 	enter(&calm);
 	for (unsigned i = 0; i < report.count; i++)
-		if (report.kinds[i].qpn == qpn && (!last || report.kinds[i].order > last->order))
+		if ((report.kinds[i].qpn == object || report.kinds[i].peer_qpn == object) && (!code || report.kinds[i].code == code) &&
+		    (!last || report.kinds[i].order > last->order))
 			last = &report.kinds[i];
 	if (last)
 		last->flushed++;

@@ -8,7 +8,7 @@
  *	off	nothing
  *
  * The same cause of the same queue pair is told once and counted, and flushes are counted under the last cause of their queue
- * pair; the sums are told at the end. The end is exit(), or return from main: who is killed, aborts or calls _exit has none.
+ * pair, or that of the CQ that took it down; the sums are told at the end. The end is exit(), or return from main: who is killed, aborts or calls _exit has none.
  *
  * Nothing here may disturb the program. What cannot be written at once is not written; signals that writing brings are taken
  * back; descriptors that the program has closed and reused are left alone; a forked child starts with nothing told.
@@ -31,7 +31,7 @@ void report_start(const char *setting, const char *catalogues, const char *kept)
 /* Whether causes are told as they happen. */
 bool report_tells(void);
 
-/* A completion with IBV_WC_WR_FLUSH_ERR. */
-void report_flush(uint32_t qpn);
+/* A completion with IBV_WC_WR_FLUSH_ERR, which comes of a cause of this code (CAUSE_NONE: the newest) of this object. */
+void report_flush(uint32_t code, uint32_t object);
 
 #endif

@@ -174,6 +174,7 @@ static void take_acknowledgement(struct nic_qp *qp, struct wire_qp *w, const str
 	}
 }
 
+/* limit: the bytes that were due, of which there came `value`; 0: value is the kind of the answer, which is none for the request. */
 static void bad_response(struct wire_qp *w, uint64_t value, uint64_t limit)
 {
 	struct cause c = { .value = value, .limit = limit };
@@ -225,7 +226,7 @@ static void take_answer(struct nic_qp *qp, struct wire_qp *w, const struct roce_
 
 	if (operation == ROCE_ATOMIC_ACKNOWLEDGE) {
 		if (!is_atomic(wqe->opcode)) {
-			bad_response(w, packet->opcode, wqe->opcode);
+			bad_response(w, packet->opcode, 0);
 			return;
 		}
 		if (!place(qp, w, wqe, 0, &packet->original, sizeof(packet->original)))
@@ -243,7 +244,10 @@ static void take_answer(struct nic_qp *qp, struct wire_qp *w, const struct roce_
 			return;
 		}
 		if (wqe->opcode != IBV_WR_RDMA_READ || packet->length != length) {
-			bad_response(w, packet->length, length);
+			if (wqe->opcode == IBV_WR_RDMA_READ)
+				bad_response(w, packet->length, length);
+			else
+				bad_response(w, packet->opcode, 0);
 			return;
 		}
 		if (!place(qp, w, wqe, offset, packet->payload, packet->length))

@@ -187,7 +187,7 @@ void wire_take_datagram(struct nic_qp *qp, const struct arrival *arrival)
 	responder_complete(&self, qp->shared, &receive, &cqe, code || arrival->packet.solicited);
 	/* An SRQ serves other QPs: a datagram that fails there leaves its QP alone (class E). */
 	if (code && receive.srq < 0)
-		responder_fail(&self, qp->shared, state, NIC_QP_FAILED);
+		responder_fail(&self, qp->shared, state, NIC_QP_FAILED, CAUSE_TOLD);
 	else if ((state & 0xff) == IBV_QPS_RTR)
 		responder_established(&self, qp->shared, state, 0, 0);
 }

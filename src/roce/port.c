@@ -300,6 +300,21 @@ int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, s
 	return 0;
 }
 
+uint32_t port_route_mtu(const struct route *route)
+{
+	bool v4 = route->to.any.sa_family == AF_INET;
+	int fd = socket(route->to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
+	socklen_t size = sizeof(mtu);
+
+	if (fd < 0)
+		return 0;
+	if (connect(fd, &route->to.any, route->to_bytes) ||
+	    getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU, &mtu, &size))
+		mtu = 0;
+	close(fd);
+	return (uint32_t)mtu;
+}
+
 static union ibv_gid gid_of(const union port_address *address)
 {
 	union ibv_gid gid;

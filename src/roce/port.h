@@ -91,6 +91,8 @@ int port_open_flow(struct port *port, uint16_t *number);
 
 /* From the port to a GID; entropy chooses the flow. 0, or errno. */
 int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, struct route *route);
+/* The longest packet, with its IP header, that the system sends on this way, bytes; 0: not known. */
+uint32_t port_route_mtu(const struct route *route);
 
 /*
  * Takes what has arrived and calls `arrived` for each good packet, at most a few hundred; ones that are damaged or no RoCE are

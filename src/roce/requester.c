@@ -398,10 +398,13 @@ static enum transport_outcome no_response(struct nic_qp *qp, struct wire_qp *w, 
 						     CAUSE_NO_ANSWER;
 	uint32_t uid;
 
+	result->value = (uint64_t)w->route_error;
 	if (result->cause == CAUSE_WIRE_PORT && port_owner(&qp->path.sgid, port_configured(), &uid))
 		result->value = uid;
-	else
-		result->value = (uint64_t)w->route_error;
+	if (result->cause == CAUSE_WIRE_MTU) {
+		result->length = w->mtu;
+		result->value = port_route_mtu(&w->route);
+	}
 	result->waited = waited;
 	return TRANSPORT_NO_RESPONSE;
 }

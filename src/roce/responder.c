@@ -67,7 +67,7 @@ static enum taken end(struct nic_qp *qp, struct wire_qp *w, const struct arrival
 	record(qp, code, c);
 	w->nak = ROCE_SYNDROME(ROCE_NAK, nak);
 	w->nak_psn = arrival->packet.psn;
-	responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), flag);
+	responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), flag, CAUSE_TOLD);
 	return REFUSED;
 }
 
@@ -103,7 +103,7 @@ static enum taken fail_receive(struct nic_qp *qp, struct wire_qp *w, const struc
 	w->taken = false;
 	if (qp->type == IBV_QPT_RC)
 		return end(qp, w, arrival, too_short ? ROCE_NAK_INVALID_REQUEST : ROCE_NAK_OPERATION, code, NIC_QP_FAILED, c);
-	responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), NIC_QP_FAILED);
+	responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), NIC_QP_FAILED, CAUSE_TOLD);
 	return drop(qp, CAUSE_DROP_BAD_SGE, c);
 }
 
@@ -232,7 +232,7 @@ static void complete(struct nic_qp *qp, struct wire_qp *w, const struct arrival 
 		valid = !(headers & ROCE_HAS_IETH) || invalidate(qp, arrival, &cqe);
 		responder_complete(&self, qp->shared, &w->receive, &cqe, arrival->packet.solicited);
 		if (!valid)
-			responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), NIC_QP_FAILED);
+			responder_fail(&self, qp->shared, atomic_load(&qp->shared->state), NIC_QP_FAILED, CAUSE_TOLD);
 	}
 	responder_count(qp->shared, write ? IBV_WR_RDMA_WRITE : IBV_WR_SEND, w->offset);
 	w->offset = 0;

@@ -19,13 +19,16 @@ bool explain_query(const char *text);
 /* explain_run.c: runs a program and tells its causes and the story of its queue pairs. Returns the exit status. */
 int explain_run(const char *name, char **argv);
 
-/* The process of a place, from 0: false past the end. *watch: what it kept, or NULL. */
-struct watch;
-bool explain_watch(unsigned place, const struct watch **watch);
-
-/* explain_advice.c */
+/* explain_advice.c: the lines of what is advised to the program of a process. */
 struct nic_segment;
-void explain_advise(FILE *to, const struct nic_segment *seg, const struct watch *watch);
+struct watch;
+struct advised {
+	const struct nic_segment *seg;
+	const struct watch *watch;	/* what it kept */
+	const struct watch *const *all; /* the same of all processes that were seen; NULL: nothing */
+	unsigned count;
+};
+void explain_advise(const struct advised *process, void (*tell)(void *arg, const char *line), void *arg);
 
 /* What happened and what to do, indented. Kinds of causes are told once, with their number. */
 struct stacks;

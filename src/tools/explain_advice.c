@@ -19,33 +19,29 @@
 #define QPS_MATTER     4u
 #define ENTRIES_MATTER 8u
 #define TIMERS_MATTER  10000000u /* ns */
+#define SENTENCE       512	 /* bytes */
+
+#define LINE	       2048 /* bytes of one, with its end */
 
 struct advice {
-	FILE *to;
-	bool begun;
 	const struct nic_segment *seg;
 	const struct watch *watch;
+	const struct advised *process;
+	void (*tell)(void *arg, const char *line);
+	void *arg;
 };
-
-static void begin(struct advice *advice)
-{
-	if (!advice->begun)
-		fprintf(advice->to, "  %s\n", _("Advice, from what was seen:"));
-	advice->begun = true;
-}
 
 static void say(struct advice *advice, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 static void say(struct advice *advice, const char *format, ...)
 {
+	char line[LINE];
 	va_list arguments;
 
-	begin(advice);
-	fprintf(advice->to, "    ");
 	va_start(arguments, format);
-	vfprintf(advice->to, format, arguments);
+	vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
-	fprintf(advice->to, "\n");
+	advice->tell(advice->arg, line);
 }
 
 typedef unsigned long long count;
@@ -85,11 +81,10 @@ static void advise_posting(struct advice *advice, const struct watch_qp *qp, uin
 		    (count)(qp->requests - qp->requests / every));
 }
 
-static const struct watch_qp *find_anywhere(uint32_t qpn)
+static const struct watch_qp *find_anywhere(const struct advised *process, uint32_t qpn)
 {
-	const struct watch *watch;
-
-	for (unsigned i = 0; explain_watch(i, &watch); i++) {
+	for (unsigned i = 0; i < process->count; i++) {
+		const struct watch *watch = process->all[i];
 		const struct watch_qp *qp = watch ? &watch->qps[qpn % WATCH_QPS] : NULL;
 
 		if (qp && qpn && qp->qpn == qpn)
@@ -98,40 +93,47 @@ static const struct watch_qp *find_anywhere(uint32_t qpn)
 	return NULL;
 }
 
+/* How late they came, where that is known. */
+static void describe_lateness(const struct watch_qp *qp, char *text, size_t size)
+{
+	*text = '\0';
+	if (qp->lost > qp->late && qp->timer >= TIMERS_MATTER)
+		snprintf(text, size,
+			 _("The receives came %.3f ms late; %.3f ms more passed before they were looked for, since each wait is %.2f ms "
+			   "(min_rnr_timer of QP 0x%x)."),
+			 (double)qp->late / 1e6, (double)qp->lost / 1e6, (double)qp->timer / 1e6, qp->peer_qpn);
+	else if (qp->late)
+		snprintf(text, size, _("The receives were posted too late, by %.3f ms in all."), (double)qp->late / 1e6);
+}
+
+static void describe_depth(const struct watch_qp *qp, const struct watch_qp *peer, char *text, size_t size)
+{
+	if (!peer || !peer->max_recv_wr)
+		snprintf(text, size, _("Up to %u waited at once: post so many before the peer sends."), qp->most_waiting);
+	else if (peer->most_when_dry >= peer->max_recv_wr)
+		snprintf(text, size,
+			 _("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
+			 peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
+	else
+		snprintf(text, size,
+			 _("That queue was made for %u receives and had %u at most: its depth is not the problem. Post them before the "
+			   "peer sends; up to %u waited at once."),
+			 peer->max_recv_wr, peer->most_posted, qp->most_waiting);
+}
+
 static void advise_receives(struct advice *advice, const struct watch_qp *qp, uint32_t qpn)
 {
-	const struct watch_qp *peer = find_anywhere(qp->peer_qpn);
-	double ms = (double)qp->waited / 1e6;
-	FILE *to = advice->to;
+	const struct watch_qp *peer = find_anywhere(advice->process, qp->peer_qpn);
+	char waits[SENTENCE], late[SENTENCE], depth[SENTENCE];
 
 	if (!qp->waits)
 		return;
-	begin(advice);
-	fprintf(to, "    ");
-	fprintf(to, _("QP 0x%x: its requests found no receive at QP 0x%x, and waited for one (times: %llu; in all: %.3f ms)."), qpn,
-		qp->peer_qpn, (count)qp->waits, ms);
-	fprintf(to, " ");
-	if (qp->lost > qp->late && qp->timer >= TIMERS_MATTER) {
-		fprintf(to,
-			_("The receives came %.3f ms late; %.3f ms more passed before they were looked for, since each wait is %.2f ms "
-			  "(min_rnr_timer of QP 0x%x)."),
-			(double)qp->late / 1e6, (double)qp->lost / 1e6, (double)qp->timer / 1e6, qp->peer_qpn);
-		fprintf(to, " ");
-	} else if (qp->late) {
-		fprintf(to, _("The receives were posted too late, by %.3f ms in all."), (double)qp->late / 1e6);
-		fprintf(to, " ");
-	}
-	if (!peer || !peer->max_recv_wr)
-		fprintf(to, _("Up to %u waited at once: post so many before the peer sends."), qp->most_waiting);
-	else if (peer->most_when_dry >= peer->max_recv_wr)
-		fprintf(to, _("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
-			peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
-	else
-		fprintf(to,
-			_("That queue was made for %u receives and had %u at most: its depth is not the problem. Post them before the "
-			  "peer sends; up to %u waited at once."),
-			peer->max_recv_wr, peer->most_posted, qp->most_waiting);
-	fprintf(to, "\n");
+	snprintf(waits, sizeof(waits),
+		 _("QP 0x%x: its requests found no receive at QP 0x%x, and waited for one (times: %llu; in all: %.3f ms)."), qpn,
+		 qp->peer_qpn, (count)qp->waits, (double)qp->waited / 1e6);
+	describe_lateness(qp, late, sizeof(late));
+	describe_depth(qp, peer, depth, sizeof(depth));
+	say(advice, "%s%s%s %s", waits, *late ? " " : "", late, depth);
 }
 
 /* Most of its receives that were used at once. */
@@ -236,9 +238,10 @@ static void advise_porting(struct advice *advice)
 	}
 }
 
-void explain_advise(FILE *to, const struct nic_segment *seg, const struct watch *watch)
+void explain_advise(const struct advised *process, void (*tell)(void *arg, const char *line), void *arg)
 {
-	struct advice advice = { .to = to, .seg = seg, .watch = watch };
+	const struct watch *watch = process->watch;
+	struct advice advice = { .seg = process->seg, .watch = watch, .process = process, .tell = tell, .arg = arg };
 
 	for (unsigned i = 0; i < WATCH_QPS; i++) {
 		const struct watch_qp *qp = &watch->qps[i];

@@ -32,10 +32,34 @@ static struct {
 	int fds[SEGMENTS];
 	struct stacks *stacks[SEGMENTS]; /* read when they are first wanted */
 	uint32_t pids[SEGMENTS];	 /* 0: not known */
+	struct cause *causes[SEGMENTS];	 /* those that are still there, of code CAUSE_NONE where the other end tells them */
+	unsigned recorded[SEGMENTS];	 /* how many */
 	unsigned count, missed;
 } segments;
 
 /* ---- Causes ---- */
+
+/* Where both ends were seen, who made the request tells of it. */
+static void join_with(unsigned place, struct cause *message)
+{
+	for (unsigned i = 0; i < segments.count; i++) {
+		for (unsigned c = 0; c < segments.recorded[i]; c++) {
+			if (!cause_join(&segments.causes[i][c], message))
+				continue;
+			segments.causes[i][c].peer_pid = (int32_t)segments.pids[place];
+			message->code = CAUSE_NONE;
+			return;
+		}
+	}
+}
+
+static void join_all(void)
+{
+	for (unsigned i = 0; i < segments.count; i++)
+		for (unsigned c = 0; c < segments.recorded[i]; c++)
+			if (segments.causes[i][c].role == CAUSE_OF_OTHER && segments.causes[i][c].peer_qpn)
+				join_with(i, &segments.causes[i][c]);
+}
 
 /* Kinds that come often are counted in the segment. Of one code so many are told apart as there. */
 static unsigned sort_out(const struct nic_segment *seg, const struct cause *causes, unsigned count, struct told *told)
@@ -43,6 +67,8 @@ static unsigned sort_out(const struct nic_segment *seg, const struct cause *caus
 	unsigned kinds = 0, i, same;
 
 	for (unsigned c = 0; c < count; c++) {
+		if (causes[c].code == CAUSE_NONE)
+			continue;
 		for (i = same = 0; i < kinds && cause_kind(told[i].cause) != cause_kind(&causes[c]); i++)
 			same += told[i].cause->code == causes[c].code;
 		if (i == kinds && same == CAUSE_OF_ONE_CODE)
@@ -96,14 +122,6 @@ static struct stacks *stacks_of(uint32_t pid)
 	return i > 0 ? segments.stacks[i - 1] : NULL;
 }
 
-bool explain_watch(unsigned place, const struct watch **watch)
-{
-	if (place >= segments.count)
-		return false;
-	*watch = segments.stacks[place] ? stacks_watch(segments.stacks[place]) : NULL;
-	return true;
-}
-
 /* CQs that were armed over completions at the end, and not polled for long: a program that waits for a descriptor with poll(2) waits
  * where we do not see it. Returns how many causes were added. */
 static unsigned find_forgotten(const struct nic_segment *seg, const struct watch *watch, struct cause *causes)
@@ -134,19 +152,37 @@ static unsigned find_forgotten(const struct nic_segment *seg, const struct watch
 	return added;
 }
 
-static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
+/* Room for those that are found at the end, too. */
+static void read_causes(unsigned place, const struct nic_segment *seg)
 {
-	struct cause *causes = calloc(WITNESSED_CAUSES + WATCH_CQS, sizeof(*causes));
-	struct told *told = calloc(WITNESSED_CAUSES + WATCH_CQS, sizeof(*told));
-	unsigned count, kinds;
+	struct cause *causes = calloc(WITNESSED_CAUSES, sizeof(*causes)), *exact;
+	unsigned count = 0;
+
+	if (causes)
+		count = witnessed_causes(seg, causes);
+	exact = realloc(causes, (count + WATCH_CQS) * sizeof(*causes));
+	segments.causes[place] = exact;
+	segments.recorded[place] = exact ? count : 0;
+	if (!exact)
+		free(causes);
+}
+
+static void tell_causes(unsigned place, const struct nic_segment *seg)
+{
+	struct stacks *stacks = segments.stacks[place];
+	struct cause *causes = segments.causes[place];
+	unsigned count = segments.recorded[place], kept = count, kinds;
+	struct told *told = calloc(count + WATCH_CQS, sizeof(*told));
 
 	if (!causes || !told)
 		goto out;
-	count = witnessed_causes(seg, causes);
 	if (stacks)
 		count += find_forgotten(seg, stacks_watch(stacks), causes + count);
 	kinds = sort_out(seg, causes, count, told);
-	if (!kinds)
+	if (!kinds && kept)
+		fprintf(stderr, _("%.16s (process %u): what failed here is told by the process at the other end.\n"), seg->hdr.comm,
+			seg->hdr.pid);
+	else if (!kinds)
 		fprintf(stderr, _("%.16s (process %u): nothing failed.\n"), seg->hdr.comm, seg->hdr.pid);
 	else
 		fprintf(stderr, _("%.16s (process %u): this failed:\n"), seg->hdr.comm, seg->hdr.pid);
@@ -158,7 +194,6 @@ static void tell_causes(const struct nic_segment *seg, struct stacks *stacks)
 	tell_others(seg);
 	keep(seg, told, kinds);
 out:
-	free(causes);
 	free(told);
 }
 
@@ -255,7 +290,27 @@ static void look(unsigned i)
 		return;
 	segments.pids[i] = seg->hdr.pid;
 	segments.stacks[i] = stacks_read(segments.fds[i], atomic_load(&seg->hdr.watch));
+	read_causes(i, seg);
 	munmap((void *)seg, WITNESSED_BYTES);
+}
+
+static void tell_advice(void *begun, const char *line)
+{
+	if (!*(bool *)begun)
+		fprintf(stderr, "  %s\n", _("Advice, from what was seen:"));
+	*(bool *)begun = true;
+	fprintf(stderr, "    %s\n", line);
+}
+
+static void advise(unsigned place, const struct nic_segment *seg)
+{
+	const struct watch *all[SEGMENTS];
+	bool begun = false;
+
+	for (unsigned i = 0; i < segments.count; i++)
+		all[i] = segments.stacks[i] ? stacks_watch(segments.stacks[i]) : NULL;
+	if (all[place])
+		explain_advise(&(struct advised){ seg, all[place], all, segments.count }, tell_advice, &begun);
 }
 
 static void tell(unsigned i)
@@ -266,10 +321,9 @@ static void tell(unsigned i)
 		fprintf(stderr, "%s\n", _("A process used another version of uroce: its causes cannot be told."));
 		return;
 	}
-	tell_causes(seg, segments.stacks[i]);
+	tell_causes(i, seg);
 	tell_stories(seg);
-	if (segments.stacks[i])
-		explain_advise(stderr, seg, stacks_watch(segments.stacks[i]));
+	advise(i, seg);
 	munmap((void *)seg, WITNESSED_BYTES);
 }
 
@@ -305,8 +359,11 @@ int explain_run(const char *name, char **argv)
 	status = child_attend(&child, witness, collect, &witness);
 	for (unsigned i = 0; i < segments.count; i++)
 		look(i);
+	join_all();
 	for (unsigned i = 0; i < segments.count; i++)
 		tell(i);
+	for (unsigned i = 0; i < segments.count; i++)
+		free(segments.causes[i]);
 	for (unsigned i = 0; i < segments.count; i++)
 		stacks_free(segments.stacks[i]);
 	if (segments.missed)

@@ -22,6 +22,7 @@
 #include "tools/processes.h"
 #include "tools/segment.h"
 #include "tools/tools.h"
+#include "tools/trace_advice.h"
 #include "tools/trace_capture.h"
 #include "tools/trace_collect.h"
 #include "tools/trace_draw.h"
@@ -200,6 +201,7 @@ static bool write_model(struct output *output)
 {
 	struct trace_shown shown;
 	struct trace_words *words;
+	struct trace_advices advices;
 	bool enough = true;
 
 	if (output->request->format == FORMAT_SVG)
@@ -207,10 +209,12 @@ static bool write_model(struct output *output)
 	if (!trace_shown_choose(&shown, &output->model, TRACE_SHOWN_MOST))
 		return false;
 	words = trace_words_make(&output->model, output->catalogues);
+	trace_advice_make(&advices, &output->collect, output->catalogues);
 
 	const struct trace_told told = { .model = &output->model,
 					 .shown = &shown,
 					 .words = words,
+					 .advices = &advices,
 					 .program = output->program,
 					 .start = output->collect.count ? output->collect.start : 0 };
 
@@ -219,6 +223,7 @@ static bool write_model(struct output *output)
 	else
 		enough = trace_perfetto(output->file, &told);
 	trace_words_free(words, &output->model);
+	trace_advice_free(&advices);
 	trace_shown_free(&shown);
 	return enough;
 }

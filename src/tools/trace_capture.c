@@ -49,12 +49,25 @@ static void write_frame(struct trace_capture *capture, uint32_t process, uint64_
 	capture->packets++;
 }
 
+/* Behind what the comment has already; nothing if there is no such cause. */
+static void add_cause(struct trace_capture *capture, size_t length, uint32_t id)
+{
+	const struct trace_cause *cause = id < capture->model->causes.count ? &capture->model->causes.at[id] : NULL;
+	char sentence[EXPLAIN_TEXT];
+
+	if (!cause)
+		return;
+	if (cause->told)
+		explain_what(&cause->record, sentence, sizeof(sentence));
+	snprintf(capture->comment + length, sizeof(capture->comment) - length, "\ncause %u, %s: %s", cause->code,
+		 cause_name(cause->code) ? cause_name(cause->code) : "?", cause->told ? sentence : cause_text(cause->code));
+}
+
 static const char *comment_of(struct trace_capture *capture, uint32_t id, const char *what)
 {
 	const struct trace_send *send = id < capture->model->sends.count ? &capture->model->sends.at[id] : NULL;
 	char *to = capture->comment;
 	const size_t room = sizeof(capture->comment);
-	char sentence[EXPLAIN_TEXT];
 	size_t length;
 
 	if (!send)
@@ -62,22 +75,25 @@ static const char *comment_of(struct trace_capture *capture, uint32_t id, const 
 	length = (size_t)snprintf(to, room, "%s%s, wr_id 0x%" PRIx64 ", QP 0x%x, send queue index %u", what,
 				  trace_opcode_name(send->opcode) ? trace_opcode_name(send->opcode) : "request", send->wr_id,
 				  capture->model->qps.at[send->qp].qpn, send->index);
-	if (send->cause < capture->model->causes.count) {
-		const struct trace_cause *cause = &capture->model->causes.at[send->cause];
-
-		if (cause->told)
-			explain_what(&cause->record, sentence, sizeof(sentence));
-		snprintf(to + length, room - length, "\ncause %u, %s: %s", cause->code,
-			 cause_name(cause->code) ? cause_name(cause->code) : "?", cause->told ? sentence : cause_text(cause->code));
-	}
+	if (length < room)
+		add_cause(capture, length, send->cause);
 	return to;
 }
 
 /* ---- Packets of the wire ---- */
 
+/* A NAK for good, which ends the connection: who sends it has just recorded why. */
+static bool is_nak(const uint8_t *bytes, uint32_t kept)
+{
+	uint8_t syndrome = kept > ROCE_BTH_BYTES ? bytes[ROCE_BTH_BYTES] : 0;
+
+	return (bytes[0] & 31) == ROCE_ACKNOWLEDGE && syndrome >> 5 == ROCE_NAK && (syndrome & 31) != ROCE_NAK_PSN;
+}
+
 static void captured(struct trace_capture *capture, const struct trace_item *item, bool out)
 {
 	const struct trace_model *model = capture->model;
+	const uint32_t qp = trace_model_qp(model, model->processes.at[item->process].host, item->event->qpn);
 	struct trace_packet about;
 	struct icrc_path path;
 	uint32_t kept, length = item->event->length;
@@ -95,9 +111,8 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 										      NULL;
 	if (!out && seen && seen->send < model->sends.count)
 		return;
-	if (!out && trace_model_qp(model, model->processes.at[item->process].host, item->event->qpn) < model->qps.count) {
-		const uint32_t peer =
-			model->qps.at[trace_model_qp(model, model->processes.at[item->process].host, item->event->qpn)].peer;
+	if (!out && qp < model->qps.count) {
+		const uint32_t peer = model->qps.at[qp].peer;
 
 		if (peer < model->qps.count && model->qps.at[peer].process != TRACE_NONE)
 			return;
@@ -107,12 +122,18 @@ static void captured(struct trace_capture *capture, const struct trace_item *ite
 	path.sport = about.sport;
 	path.dport = about.dport;
 	trace_frame_of_captured(&capture->frame, &path, bytes, kept, length);
-	write_frame(capture, item->process, item->time, out ? PCAPNG_OUTBOUND : PCAPNG_INBOUND,
-		    seen ? comment_of(capture, seen->send,
-				      roce_opcode(seen->opcode)->response ? "answer to " :
-				      seen->again			  ? "again: " :
-									    "") :
-			   NULL);
+
+	const bool nak = is_nak(bytes, kept);
+	const char *comment = seen ? comment_of(capture, seen->send,
+						nak				    ? "NAK of " :
+						roce_opcode(seen->opcode)->response ? "answer to " :
+						seen->again			    ? "again: " :
+										      "") :
+				     NULL;
+
+	if (comment && nak && out && qp < model->qps.count)
+		add_cause(capture, strlen(comment), model->qps.at[qp].cause);
+	write_frame(capture, item->process, item->time, out ? PCAPNG_OUTBOUND : PCAPNG_INBOUND, comment);
 }
 
 /* ---- Packets that the wire would have carried ---- */

@@ -100,17 +100,19 @@ static void add_new(struct trace_collect *collect)
 
 void trace_collect_segment(struct trace_collect *collect, int fd)
 {
-	const struct nic_segment *segment = witnessed_map(fd), **larger = NULL;
+	const struct nic_segment *segment = witnessed_map(fd);
+	struct trace_segment *larger = NULL;
 
-	close(fd);
 	if (segment)
 		larger = realloc(collect->segments, (collect->segment_count + 1) * sizeof(*larger));
 	if (larger) {
 		collect->segments = larger;
-		larger[collect->segment_count++] = segment;
-	} else if (segment) {
-		munmap((void *)segment, WITNESSED_BYTES);
+		larger[collect->segment_count++] = (struct trace_segment){ segment, fd };
+		return;
 	}
+	if (segment)
+		munmap((void *)segment, WITNESSED_BYTES);
+	close(fd);
 }
 
 static void add_segments(struct trace_collect *collect)
@@ -212,8 +214,8 @@ static bool find_cause(void *arg, uint32_t process, uint64_t position, struct ca
 	const struct trace_collect *collect = arg;
 
 	for (uint32_t i = 0; i < collect->segment_count; i++)
-		if (collect->segments[i]->hdr.instance == collect->sources[process].instance)
-			return witnessed_cause(collect->segments[i], position, record);
+		if (collect->segments[i].seg->hdr.instance == collect->sources[process].instance)
+			return witnessed_cause(collect->segments[i].seg, position, record);
 	return false;
 }
 
@@ -244,7 +246,9 @@ void trace_collect_end(struct trace_collect *collect)
 		if (!collect->sources[i].closed)
 			trace_close(&collect->sources[i].reader);
 	for (uint32_t i = 0; i < collect->segment_count; i++)
-		munmap((void *)collect->segments[i], WITNESSED_BYTES);
+		munmap((void *)collect->segments[i].seg, WITNESSED_BYTES);
+	for (uint32_t i = 0; i < collect->segment_count; i++)
+		close(collect->segments[i].fd);
 	free(collect->segments);
 	if (collect->listener >= 0)
 		trace_stop_listening(collect->listener, collect->listener_name);

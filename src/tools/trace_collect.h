@@ -20,6 +20,11 @@ struct trace_source {
 	char name[17];
 };
 
+struct trace_segment {
+	const struct nic_segment *seg;
+	int fd;
+};
+
 struct trace_collect {
 	int listener, witness; /* sockets; -1 */
 	char listener_name[TRACE_NAME], witness_name[64];
@@ -27,7 +32,7 @@ struct trace_collect {
 	struct trace_spool spool;
 	struct trace_source *sources;
 	uint32_t count;
-	const struct nic_segment **segments; /* that were shown to us, for their causes */
+	struct trace_segment *segments; /* that were shown to us, for their causes */
 	uint32_t segment_count;
 	uint64_t start; /* CLOCK_REALTIME, ns: when the first ring was made */
 	struct trace_event *slots;
@@ -42,7 +47,7 @@ int trace_collect_listen(struct trace_collect *collect);
 /* A process that is traced by another way than by its environment. False for want of memory. */
 bool trace_collect_add(struct trace_collect *collect, const struct trace_reader *reader);
 
-/* A segment, for its causes; closes the descriptor. */
+/* A segment, for its causes; the descriptor is ours then. */
 void trace_collect_segment(struct trace_collect *collect, int fd);
 
 /* Empties all rings; returns the milliseconds after which to do so again. The argument is a struct trace_collect. For child_attend(). */

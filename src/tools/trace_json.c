@@ -8,6 +8,7 @@
 
 #include "nic/gid.h"
 #include "observe/explain.h"
+#include "tools/trace_advice.h"
 #include "tools/trace_phases.h"
 #include "tools/trace_values.h"
 
@@ -495,6 +496,22 @@ static void causes(FILE *out, const struct trace_told *told)
 	fputs("]", out);
 }
 
+static void advices(FILE *out, const struct trace_told *told)
+{
+	bool first = true;
+
+	fputs(",\n\"advice\":[", out);
+	for (uint32_t i = 0; told->advices && i < told->advices->count; i++) {
+		const struct trace_advice *advice = &told->advices->at[i];
+
+		comma(out, &first);
+		fprintf(out, "{\"process\":%u", advice->process);
+		words(out, "what", advice->what);
+		fputc('}', out);
+	}
+	fputs("]", out);
+}
+
 void trace_json_model(FILE *out, const struct trace_told *told)
 {
 	const struct trace_model *model = told->model;
@@ -512,5 +529,6 @@ void trace_json_model(FILE *out, const struct trace_told *told)
 	fills(out, model);
 	all_phases(out, model);
 	causes(out, told);
+	advices(out, told);
 	fputs("}\n", out);
 }

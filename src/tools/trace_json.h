@@ -11,11 +11,14 @@
 #include "tools/trace_shown.h"
 #include "tools/trace_words.h"
 
+struct trace_advices;
+
 /* All that is known of a trace. */
 struct trace_told {
 	const struct trace_model *model;
 	const struct trace_shown *shown;
 	const struct trace_words *words; /* NULL: none */
+	const struct trace_advices *advices; /* NULL: none */
 	const char *program;
 	uint64_t start; /* CLOCK_REALTIME, ns, of time 0 */
 };

@@ -8,6 +8,7 @@
 #include <infiniband/verbs.h>
 
 #include "roce/packet.h"
+#include "tools/trace_causes.h"
 #include "tools/trace_fill.h"
 
 #define PLACES	     65536u /* of requests that a queue pair remembers: more than a queue has */
@@ -967,6 +968,7 @@ void trace_model_end(struct trace_model *model)
 		if (send->dest == TRACE_NONE && send->at[TRACE_POINT_SENT] != TRACE_NEVER)
 			send->dest = model->qps.at[send->qp].peer;
 	}
+	trace_causes_join(model);
 }
 
 void trace_model_free(struct trace_model *model)

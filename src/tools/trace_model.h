@@ -189,7 +189,7 @@ uint32_t trace_model_process(struct trace_model *model, uint32_t pid, uint32_t h
 
 void trace_model_tell(struct trace_model *model, const struct trace_item *item);
 
-/* When all were told: finds the peers of queue pairs. */
+/* When all were told: finds the peers of queue pairs, and joins the causes of two ends. */
 void trace_model_end(struct trace_model *model);
 
 void trace_model_free(struct trace_model *model);

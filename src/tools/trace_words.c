@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/trace_words.h"
 
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,31 +31,27 @@ static void keep(char *texts[TRACE_LANGUAGES], enum trace_language language, con
 		texts[language] = strdup(text);
 }
 
-struct trace_words *trace_words_make(const struct trace_model *model, const char *catalogues)
+void trace_words_each(const char *catalogues, void (*call)(void *arg, enum trace_language language), void *arg)
 {
-	struct trace_words *words = model->causes.count ? calloc(model->causes.count, sizeof(*words)) : NULL;
-	char *old[VARIABLES], text[EXPLAIN_TEXT];
+	char *old[VARIABLES];
 
-	if (!words)
-		return NULL;
 	for (size_t i = 0; i < VARIABLES; i++) {
 		const char *value = getenv(variables[i]);
 
 		old[i] = value ? strdup(value) : NULL;
 	}
 	for (unsigned language = 0; language < TRACE_LANGUAGES; language++) {
+		locale_t locale, before;
+
 		set("LC_ALL", environments[language].locale);
 		set("LANGUAGE", environments[language].languages);
 		explain_translate(catalogues);
-		for (uint32_t id = 0; id < model->causes.count; id++) {
-			const struct trace_cause *cause = &model->causes.at[id];
-
-			keep(words[id].brief, language, explain_short(cause->code));
-			keep(words[id].todo, language, explain_todo(cause->code));
-			if (cause->told) {
-				explain_what(&cause->record, text, sizeof(text));
-				keep(words[id].what, language, text);
-			}
+		locale = newlocale(LC_CTYPE_MASK | LC_MESSAGES_MASK, "", (locale_t)0);
+		before = locale ? uselocale(locale) : (locale_t)0;
+		call(arg, language);
+		if (locale) {
+			uselocale(before);
+			freelocale(locale);
 		}
 	}
 	for (size_t i = 0; i < VARIABLES; i++) {
@@ -62,6 +59,38 @@ struct trace_words *trace_words_make(const struct trace_model *model, const char
 		free(old[i]);
 	}
 	explain_translate(catalogues);
+}
+
+struct making {
+	const struct trace_model *model;
+	struct trace_words *words;
+};
+
+static void make(void *arg, enum trace_language language)
+{
+	const struct making *making = arg;
+	char text[EXPLAIN_TEXT];
+
+	for (uint32_t id = 0; id < making->model->causes.count; id++) {
+		const struct trace_cause *cause = &making->model->causes.at[id];
+		struct trace_words *words = &making->words[id];
+
+		keep(words->brief, language, explain_short(cause->code));
+		keep(words->todo, language, explain_todo(cause->code));
+		if (cause->told) {
+			explain_what(&cause->record, text, sizeof(text));
+			keep(words->what, language, text);
+		}
+	}
+}
+
+struct trace_words *trace_words_make(const struct trace_model *model, const char *catalogues)
+{
+	struct trace_words *words = model->causes.count ? calloc(model->causes.count, sizeof(*words)) : NULL;
+	struct making making = { model, words };
+
+	if (words)
+		trace_words_each(catalogues, make, &making);
 	return words;
 }
 

@@ -13,8 +13,11 @@ struct trace_words {
 	char *brief[TRACE_LANGUAGES], *what[TRACE_LANGUAGES], *todo[TRACE_LANGUAGES];
 };
 
-/* One for each cause of the model; NULL for want of memory, or if there are none. catalogues: as in explain_translate(), whose language
- * is that of the environment again afterwards. */
+/* Calls once in each language, in whose locale the thread is meanwhile. catalogues: as in explain_translate(), whose language is that of
+ * the environment again afterwards. */
+void trace_words_each(const char *catalogues, void (*call)(void *arg, enum trace_language language), void *arg);
+
+/* One for each cause of the model; NULL for want of memory, or if there are none. */
 struct trace_words *trace_words_make(const struct trace_model *model, const char *catalogues);
 void trace_words_free(struct trace_words *words, const struct trace_model *model);
 

@@ -33,12 +33,72 @@ mistake_is_told() {
 	code=$(field 2 "$1")
 	[ "$code" ] || fail "$1 is not in the table"
 	export UROCE_EXPLAIN=stderr UROCE_DEVICES=one,two
+	[ "$1" != answer_too_short ] || export UROCE_TRANSPORT=roce UROCE_DEVICES=one
 	status 0 $english "$uroce" run -- "$HERE/mistakes" "$1"
 	says "$code" "$(fill "$(field 3 "$1")")" err
 	grep -q 'What to do: ' err || fail "no remedy in: $(cat err)"
 	status 0 $chinese "$uroce" run -- "$HERE/mistakes" "$1"
 	says "$code" "$(fill "$(field 4 "$1")")" err
 	grep -q '怎么办：' err || fail "no remedy in: $(cat err)"
+}
+
+# Packets say only NAK. Where both ends are seen, it is told once what the responder knows, as of the request.
+mistake_is_told_over_the_wire() {
+	code=$(field 2 "$1")
+	[ "$code" ] || fail "$1 is not in the table"
+	export UROCE_TRANSPORT=roce UROCE_DEVICES=one,two
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" "$1"
+	says "$code" "$(fill "$(field 3 "$1")")" err
+	same "causes" 1 "$(grep -c '(cause [0-9]*)' err)"
+	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" "$1"
+	says "$code" "$(fill "$(field 4 "$1")")" err
+}
+
+# RETRY_EXC again, and here it is the MTU: both are said.
+packets_longer_than_the_way_are_told() {
+	reason=$("$uroce" lab 1 -- true 2>&1) || skip "$reason"
+	status 0 "$uroce" lab --mtu=1500 1 -- env UROCE_EXPLAIN=stderr LC_ALL=C.UTF-8 LANGUAGE=en "$HERE/mistakes" retry_packets_too_long
+	cat out err | sed 's/^host1: //' >all
+	mv all err
+	sed -n '/=0x/p' err >out
+	says WIRE_MTU "$(fill 'QP {a}, IBV_WR_SEND with wr_id 5 .*path_mtu is 4096 bytes, and with all headers they have to fit into 1500 bytes; .*2 attempts')" err
+	status 0 "$uroce" lab --mtu=1500 1 -- env UROCE_EXPLAIN=stderr LC_ALL=C.UTF-8 LANGUAGE=zh_CN "$HERE/mistakes" retry_packets_too_long
+	cat out err | sed 's/^host1: //' >all
+	mv all err
+	sed -n '/=0x/p' err >out
+	says WIRE_MTU "$(fill 'QP {a}，IBV_WR_SEND，wr_id 5.*path_mtu 为 4096 字节，连同所有包头必须不超过 1500 字节')" err
+}
+
+# Programs that work here, and not on a card with smaller limits.
+limits_of_other_cards_are_told() {
+	export UROCE_EXPLAIN=stderr
+	for way in "inline_of_few_cards 850 101" "sges_of_few_cards 20 6"; do
+		set -- $way
+		status 99 $english "$uroce" run --profile=e810 -- "$HERE/mistakes" "$1"
+		says CREATE_LIMIT "$2 was asked for, and the device allows $3\." err
+		status 99 $chinese "$uroce" run --profile=e810 -- "$HERE/mistakes" "$1"
+		says CREATE_LIMIT "$2.*$3" err
+		grep -q '怎么办：' err || fail "no remedy in: $(cat err)"
+	done
+}
+
+# Each of two processes knows what happened; who sees both is told once, by who made the request.
+two_ends_tell_one_cause() {
+	for transport in auto roce; do
+		[ $transport = auto ] || export UROCE_TRANSPORT=$transport
+		status 0 $english "$uroce" explain -- "$HERE/mistakes" rkey_deregistered_by_peer
+		same "causes" 1 "$(grep -c '(cause [0-9]*)' err)"
+		says RKEY_DEREGISTERED "$(fill '{addr} with rkey {key}, whose region .* the other end has deregistered')" err
+		grep -q 'what failed here is told by the process at the other end' err || fail "said $(cat err)"
+		has_stack 'The call that it comes from:' 'post_wr at ' 'post at ' 'rdma at ' 'rkey_deregistered_by_peer at '
+		has_stack 'The region was registered by:' 'open_device at ' 'rkey_deregistered_by_peer at '
+		has_stack 'The region was deregistered by:' "rkey_deregistered_by_peer at .*mistakes.c:$(line '		ibv_dereg_mr(remote);')$"
+		has_stack 'The queue pair was created by:' 'make_qp at ' 'rkey_deregistered_by_peer at '
+		status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" rkey_deregistered_by_peer
+		says RKEY_DEREGISTERED "$(fill 'a message from QP .*{addr} with rkey {key}, whose region .* this end has deregistered')" err
+		grep -q PEER_REPORTED err && fail "said $(cat err)"
+	done
+	:
 }
 
 same_status_has_different_sentences() {
@@ -49,12 +109,13 @@ same_status_has_different_sentences() {
 		"full_of_unsignaled full_never_polled full_too_deep" \
 		"mtu_mismatch qp_without_right receive_too_short" \
 		"atomic_too_short message_too_long" "read_without_depth address_handle_of_other_pd" \
-		"window_without_right window_outside_its_region"; do
+		"window_without_right window_outside_its_region" \
+		"receive_outside_its_region receive_deregistered remote_cq_full"; do
 		: >sentences
 		for mistake in $group; do
 			status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" "$mistake"
 			# Without its numbers, of which some differ from run to run.
-			grep -v PEER_REPORTED err | grep -A 1 '(cause' | grep '^  QP.*index' | head -n 1 |
+			grep -A 1 '(cause' err | grep '^  QP.*index' | head -n 1 |
 				sed 's/0x[0-9a-f]*//g; s/[0-9]*//g' >>sentences
 		done
 		[ "$(sort -u sentences | wc -l)" = "$(echo "$group" | wc -w)" ] || fail "of $group some are told alike: $(cat sentences)"
@@ -77,6 +138,23 @@ flushes_are_counted_under_their_cause() {
 	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" first_of_many_flushes
 	same "paragraphs of FLUSHED" 0 "$(grep -c FLUSHED err)"
 	grep -A 1 RKEY_IS_LKEY err | grep -q 'After it 99 work requests were flushed' || fail "said $(cat err)"
+}
+
+# What vendor_err of a flushed request says, and under what it is counted: an error before it, the CQ, the program.
+flushes_tell_what_they_come_of() {
+	for way in "first_of_many_flushes 60 RKEY_IS_LKEY 99" "flushed_by_program 68 FLUSHED_BY_PROGRAM 5" "flushed_by_cq 69 CQ_OVERFLOW 18"; do
+		set -- $way
+		status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" "$1"
+		says "$3" "After it $4 work requests were flushed" err
+		[ "$1" = flushed_by_cq ] || same "vendor_err of $1" "vendor_err=$(printf 0x%x "$2")" "$(tail -n 1 out)"
+		status 0 $english "$uroce" explain "$2"
+		cat out >>documented
+	done
+	same "documented" 3 "$(grep -c '^  FLUSHED' documented)"
+	# Giving up a connection is no failure.
+	status 0 "$uroce" run -- "$HERE/mistakes" flushed_by_program
+	[ -s err ] && fail "said $(cat err)"
+	:
 }
 
 what_repeats_is_summed_up() {

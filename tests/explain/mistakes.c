@@ -36,7 +36,7 @@ static union ibv_gid gid;
 
 /* What the cases change. */
 static struct {
-	uint32_t depth, receives, inline_bytes;
+	uint32_t depth, receives, sges, inline_bytes;
 	int cqe, receive_cqe;
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
 	enum ibv_mtu mtu_a, mtu_b;
@@ -46,6 +46,7 @@ static struct {
 	unsigned b_access;
 } with = { .depth = 16,
 	   .receives = 16,
+	   .sges = 2,
 	   .inline_bytes = 64,
 	   .cqe = 256,
 	   .receive_cqe = 256,
@@ -75,6 +76,8 @@ static void open_device(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
+	if (getenv("UROCE_TRANSPORT")) /* an answer takes its time */
+		with.timeout = 18;
 	must(list && *list, "ibv_get_device_list");
 	context = ibv_open_device(*list);
 	must(context, "ibv_open_device");
@@ -95,7 +98,7 @@ static void open_device(void)
 static struct ibv_qp *make_qp(void)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = cq, .recv_cq = receive_cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = { with.depth, with.receives, 2, 2, with.inline_bytes }
+		.send_cq = cq, .recv_cq = receive_cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = { with.depth, with.receives, with.sges, 2, with.inline_bytes }
 	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = with.b_access };
@@ -328,6 +331,22 @@ static void retry_wrong_number(void)
 	send_to_nobody();
 }
 
+/* Needs a network: to another host, with packets that its interface does not take. */
+static void retry_packets_too_long(void)
+{
+	union ibv_gid nobody;
+
+	with.mtu_a = IBV_MTU_4096;
+	open_device();
+	a = make_qp();
+	nobody = gid;
+	nobody.raw[15] ^= 0x10;
+	connect_to(a, 0x4001, &nobody, with.mtu_a);
+	say("a", a->qp_num);
+	post(IBV_WR_SEND, 5, sge_of(5000), 0, 0);
+	ends_with(IBV_WC_RETRY_EXC_ERR);
+}
+
 static void retry_wrong_psn(void)
 {
 	with.sq_psn = 84;
@@ -374,6 +393,36 @@ static void mtu_mismatch(void)
 	post_receive(receive_sge());
 	post(IBV_WR_SEND, 5, sge_of(2000), 0, 0);
 	ends_with(IBV_WC_REM_INV_REQ_ERR);
+}
+
+/* Their packets have other sizes: an answer comes that does not fit. */
+static void mtu_mismatch_of_read(void)
+{
+	with.mtu_b = IBV_MTU_256;
+	connect_both();
+	post(IBV_WR_RDMA_READ, 5, sge_of(3000), (uintptr_t)remote_memory, remote->rkey);
+	ends_with(IBV_WC_BAD_RESP_ERR);
+}
+
+/* Over the wire only: the other end is no correct device, and brings fewer bytes than were asked for. */
+static void answer_too_short(void)
+{
+	union ibv_gid there = { .raw = { [10] = 0xff, 0xff, 127, 0, 0, 2 } };
+	uint16_t port = (uint16_t)(20000 + getpid() % 20000);
+	uint32_t host = 0x7f000002;
+	char number[8];
+	int stranger;
+
+	snprintf(number, sizeof(number), "%u", port);
+	setenv("UROCE_PORT", number, 1);
+	open_device();
+	a = make_qp();
+	stranger = stranger_open(host, port);
+	connect_to(a, 0x123, &there, with.mtu_a);
+	say("a", a->qp_num);
+	post(IBV_WR_RDMA_READ, 5, sge_of(100), 0x1000, 7);
+	stranger_answers(stranger, host, port, a->qp_num, 8);
+	ends_with(IBV_WC_BAD_RESP_ERR);
 }
 
 static void local(struct ibv_sge sge)
@@ -465,7 +514,8 @@ static void rkey_deregistered_by_peer(void)
 		uint32_t number, rkey;
 		uint64_t address;
 	} its;
-	int there[2], back[2];
+	int there[2], back[2], status;
+	struct ibv_async_event event;
 	uint32_t ours;
 
 	must(!pipe(there) && !pipe(back), "pipe");
@@ -481,15 +531,16 @@ static void rkey_deregistered_by_peer(void)
 		must(read(back[0], &ours, sizeof(ours)) == sizeof(ours), "read");
 		connect_to(a, ours, &gid, with.mtu_a);
 		must(write(there[1], &its, sizeof(its)) == sizeof(its), "write");
-		for (;;)
-			pause();
+		do
+			must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+		while (event.event_type != IBV_EVENT_QP_ACCESS_ERR);
+		exit(0);
 	}
 	must(write(back[1], &a->qp_num, sizeof(a->qp_num)) == sizeof(a->qp_num), "write");
 	must(read(there[0], &its, sizeof(its)) == sizeof(its), "read");
 	connect_to(a, its.number, &gid, with.mtu_a);
 	rdma(its.address, its.rkey, 8);
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
+	must(waitpid(child, &status, 0) == child && !status, "child");
 }
 
 static void rkey_without_right(void)
@@ -562,6 +613,39 @@ static void first_of_many_flushes(void)
 	ends_with(IBV_WC_REM_ACCESS_ERR);
 	for (int i = 0; i < 99; i++)
 		ends_with(IBV_WC_WR_FLUSH_ERR);
+}
+
+/* What waits when the program gives the connection up. */
+static void flushed_by_program(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	with.rnr_retry = 7;
+	connect_both();
+	for (uint64_t i = 0; i < 6; i++)
+		post(IBV_WR_SEND, i + 5, sge_of(8), 0, 0);
+	must(!ibv_modify_qp(a, &attr, IBV_QP_STATE), "ERR");
+	for (int i = 0; i < 6; i++)
+		ends_with(IBV_WC_WR_FLUSH_ERR);
+}
+
+/* What is posted after nobody has polled the CQ, and it was full. */
+static void flushed_by_cq(void)
+{
+	struct ibv_async_event event;
+
+	with.cqe = 1;
+	with.rnr_retry = 7;
+	connect_both();
+	for (int i = 0; i < 16; i++)
+		post_receive(receive_sge());
+	for (int i = 0; i <= cq->cqe; i++)
+		post(IBV_WR_SEND, 1, sge_of(8), 0, 0);
+	do
+		must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+	while (event.event_type != IBV_EVENT_QP_FATAL);
+	for (uint64_t i = 0; i < 4; i++)
+		post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
 }
 
 static void many_times(void)
@@ -701,6 +785,64 @@ static void receive_outside_its_region(void)
 	say("addr", (uintptr_t)remote_memory + 1);
 	post(IBV_WR_SEND, 5, sge_of(LENGTH), 0, 0);
 	ends_with(IBV_WC_REM_OP_ERR);
+}
+
+static void receive_deregistered(void)
+{
+	struct ibv_sge sge;
+
+	connect_both();
+	sge = receive_sge();
+	post_receive(sge);
+	say("addr", sge.addr);
+	say("key", sge.lkey);
+	ibv_dereg_mr(remote); /* the receive is still posted */
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	ends_with(IBV_WC_REM_OP_ERR);
+}
+
+/* The other end is another process, stopped, whose CQ for receives is full. */
+static void remote_cq_full(void)
+{
+	uint32_t number, entries;
+	int there[2], back[2];
+
+	must(!pipe(there) && !pipe(back), "pipe");
+	with.receive_cqe = 1;
+	with.timeout = 18;
+	with.retry_cnt = 7;
+
+	pid_t child = fork();
+
+	open_device();
+	entries = (uint32_t)receive_cq->cqe;
+	a = b = make_qp();
+	if (!child) {
+		must(read(back[0], &number, sizeof(number)) == sizeof(number), "read");
+		connect_to(a, number, &gid, with.mtu_a);
+		for (uint32_t i = 0; i < 16; i++)
+			post_receive(receive_sge());
+		must(write(there[1], &a->qp_num, sizeof(a->qp_num)) == sizeof(a->qp_num), "write");
+		for (;;)
+			pause();
+	}
+	must(write(back[1], &a->qp_num, sizeof(a->qp_num)) == sizeof(a->qp_num), "write");
+	must(read(there[0], &number, sizeof(number)) == sizeof(number), "read");
+	connect_to(a, number, &gid, with.mtu_a);
+	say("a", a->qp_num);
+	say("b", number);
+	post(IBV_WR_RDMA_WRITE, 4, sge_of(0), 0, 0); /* nothing: it is there */
+	ends_with(IBV_WC_SUCCESS);
+	kill(child, SIGSTOP);
+	must(waitpid(child, NULL, WUNTRACED) == child, "stopped");
+	for (uint32_t i = 0; i <= entries; i++) {
+		post(IBV_WR_SEND, i, sge_of(8), 0, 0);
+		ends_with(IBV_WC_SUCCESS);
+	}
+	post(IBV_WR_SEND, 55, sge_of(8), 0, 0);
+	ends_with(IBV_WC_REM_OP_ERR);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
 }
 
 /* A CQ for receives that takes fewer than arrive, and nobody polls. */
@@ -1136,6 +1278,13 @@ static void inline_of_few_cards(void)
 	write_and_poll(1);
 }
 
+static void sges_of_few_cards(void)
+{
+	with.sges = 20;
+	connect_both();
+	write_and_poll(1);
+}
+
 static void crash(void)
 {
 	struct rlimit no_core = { 0 };
@@ -1231,9 +1380,12 @@ static const struct {
 	MISTAKE(retry_peer_in_init),
 	MISTAKE(retry_wrong_gid),
 	MISTAKE(retry_wrong_number),
+	MISTAKE(retry_packets_too_long),
 	MISTAKE(retry_wrong_psn),
 	MISTAKE(retry_dead_peer),
 	MISTAKE(mtu_mismatch),
+	MISTAKE(mtu_mismatch_of_read),
+	MISTAKE(answer_too_short),
 	MISTAKE(lkey_unknown),
 	MISTAKE(lkey_one_byte_out),
 	MISTAKE(lkey_is_rkey),
@@ -1252,6 +1404,8 @@ static const struct {
 	MISTAKE(full_never_polled),
 	MISTAKE(full_too_deep),
 	MISTAKE(first_of_many_flushes),
+	MISTAKE(flushed_by_program),
+	MISTAKE(flushed_by_cq),
 	MISTAKE(many_times),
 	MISTAKE(too_much_inline),
 	MISTAKE(too_many_sges),
@@ -1264,6 +1418,8 @@ static const struct {
 	MISTAKE(read_without_depth),
 	MISTAKE(address_handle_of_other_pd),
 	MISTAKE(receive_outside_its_region),
+	MISTAKE(receive_deregistered),
+	MISTAKE(remote_cq_full),
 	MISTAKE(remote_cq_too_small),
 	MISTAKE(window_without_right),
 	MISTAKE(window_outside_its_region),
@@ -1302,6 +1458,7 @@ static const struct {
 	MISTAKE(receives_ran_out),
 	MISTAKE(receives_for_each),
 	MISTAKE(inline_of_few_cards),
+	MISTAKE(sges_of_few_cards),
 	MISTAKE(crash),
 	MISTAKE(closed_stderr),
 	MISTAKE(mistake_before_fork),

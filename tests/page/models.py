@@ -399,16 +399,13 @@ def causes():
     trace.model["processes"][1]["dropped"] = 17
     trace.model["advice"] = [
         {
-            "time": None,
             "process": 1,
-            "qp": b,
-            "cq": None,
-            "srq": None,
-            "what": text(
-                "The receive queue of QP 0x8001 ran dry after 6 messages, for 9.0 µs.", "QP 0x8001 的接收队列在 6 个消息之后耗尽，持续 9.0 µs。"
-            ),
-            "todo": text("A depth of 8, posted before the other end sends, would have sufficed.", "在对端发送之前提交、深度为 8 就足够了。"),
-        }
+            "what": text("CQ 1: it was created for 100000 completions. At most 5 waited in it.", "CQ 1：它按 100000 个完成创建。最多有 5 个在其中等待。"),
+        },
+        {
+            "process": 0,
+            "what": text("It would fail on a card as rxe: cqe 100000 > 32767.", "它在 rxe 这样的网卡上会失败：cqe 100000 > 32767。"),
+        },
     ]
     model = trace.finish()
     for row, retry in zip(model["retries"]["rows"], trace.retries):

@@ -168,6 +168,11 @@ refused_request_has_its_cause() {
 	dissected x.pcapng
 	tshark -n -r x.pcapng -Y 'infiniband.aeth.syndrome.opcode == 3' -T fields -e frame.comment >naks 2>err
 	grep -q '^NAK of RDMA_WRITE, wr_id 0x0.*cause 23, RKEY_BOUNDS: .* ends 1 byte after the end of the region' naks || fail "$(cat naks)"
+	# The same by real packets: the cause is that of the end that sent the NAK.
+	status 0 "$uroce" trace --transport=roce -o y.pcapng -- "$HERE/counted"
+	dissected y.pcapng
+	tshark -n -r y.pcapng -Y 'infiniband.aeth.syndrome.opcode == 3' -T fields -e frame.comment >naks 2>err
+	grep -q '^NAK of RDMA_WRITE, .*cause 23, RKEY_BOUNDS: .* ends 1 byte after the end of the region' naks || fail "$(cat naks)"
 }
 
 timeline_is_json() {
@@ -180,10 +185,36 @@ timeline_is_json() {
 page_has_the_model() {
 	status 0 "$uroce" trace -o x.html -- "$HERE/counted"
 	json x.html "len(sends('SEND')) == 12" "len(sends('RDMA_WRITE')) == 10" "len(sends('RDMA_READ')) == 3" "len(sends('ATOMIC_FETCH_AND_ADD')) == 2" \
-		"[c['name'] for c in j['causes']][:1] == ['RKEY_BOUNDS']" "rows('sends')[j['causes'][0]['send']]['status'] == 'REM_ACCESS_ERR'" \
+		"j['causes'][0]['name'] == 'RKEY_BOUNDS' and 'PEER_REPORTED' not in [c['name'] for c in j['causes']]" "rows('sends')[j['causes'][0]['send']]['status'] == 'REM_ACCESS_ERR'" \
 		"'1 byte after the end' in j['causes'][0]['what']['en'] and '字节' in j['causes'][0]['what']['zh']" \
 		"sum(r['srq'] is not None for r in rows('receives')) == 6" "any(e['kind'] == 'armed solicited' for e in rows('cq_events'))"
 	! grep -q UROCE_TRACE_MODEL x.html || fail "the place of the model is still there"
+}
+
+# Two processes that have each recorded it, through shared memory and by packets: one cause, at the request that failed.
+one_failure_has_one_cause() {
+	mistakes=$BUILD/tests/explain/mistakes
+	[ -x "$mistakes" ] || skip "tests/explain is not built"
+	for option in --explain=off --transport=roce; do
+		status 0 "$uroce" trace $option -o x.html -- "$mistakes" rkey_deregistered_by_peer
+		json x.html "len(j['processes']) == 2" "[c['name'] for c in j['causes']] == ['RKEY_DEREGISTERED']" \
+			"rows('sends')[j['causes'][0]['send']]['status'] == 'REM_ACCESS_ERR'" "'the other end has deregistered' in j['causes'][0]['what']['en']"
+	done
+}
+
+# What is advised to each program, in both languages, is in the page; nothing to who does well.
+page_has_the_advice() {
+	mistakes=$BUILD/tests/explain/mistakes
+	[ -x "$mistakes" ] || skip "tests/explain is not built"
+	status 0 "$uroce" trace -o x.html -- "$mistakes" cq_much_too_deep
+	json x.html "len(j['advice']) == 2 and all(a['process'] == 0 for a in j['advice'])" \
+		"'created for 100000 completions' in j['advice'][0]['what']['en'] and '按 100000 个完成创建' in j['advice'][0]['what']['zh']" \
+		"'cqe 100000 > 32767' in j['advice'][1]['what']['en'] and '在 rxe 这样的网卡上会失败' in j['advice'][1]['what']['zh']"
+	# With the numbers of the other end's receives.
+	status 0 "$uroce" trace -o x.html -- "$mistakes" receives_ran_out
+	json x.html "any('made for 16 receives and had 2 at most' in a['what']['en'] for a in j['advice'])"
+	status 0 "$uroce" trace -o x.html -- "$mistakes" none
+	json x.html "j['advice'] == [] and j['causes'] == []"
 }
 
 # picture FILE EXPRESSION...: each is true of it, an element tree; messages are its messages.

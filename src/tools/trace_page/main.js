@@ -115,12 +115,11 @@ function causes() {
 }
 
 function advice() {
+	byId("advised").hidden = !M.advice.length;
 	byId("advice").replaceChildren(
-		...M.advice.map((one) => {
-			const card = make("div", { class: "advice" }, make("p", {}, told(one.what)));
-			if (told(one.todo)) card.append(make("p", { class: "dim" }, `${say("todo")}${told(one.todo)}`));
-			return card;
-		}),
+		...M.advice.map((one) =>
+			make("div", { class: "advice" }, make("span", { class: "dim" }, processName(one.process)), make("p", {}, told(one.what))),
+		),
 	);
 	const list = byId("habits"),
 		s = M.sends;
@@ -151,7 +150,7 @@ function advice() {
 	const used = M.fills.filter((fill) => fill.max > 0);
 	for (const fill of used.slice(0, 200)) list.append(make("li", {}, queueSentence(fill)));
 	byId("queuesText").replaceChildren(make("ul", {}, ...queueRows.list.map((fill) => make("li", {}, queueSentence(fill)))));
-	byId("seen").hidden = !list.children.length && !M.advice.length;
+	byId("seen").hidden = !list.children.length;
 }
 
 function legends() {

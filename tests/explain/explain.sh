@@ -75,7 +75,7 @@ limits_of_other_cards_are_told() {
 	for way in "inline_of_few_cards 850 101" "sges_of_few_cards 20 6"; do
 		set -- $way
 		status 99 $english "$uroce" run --profile=e810 -- "$HERE/mistakes" "$1"
-		says CREATE_LIMIT "$2 was asked for, and the device allows $3\." err
+		says CREATE_LIMIT "$2 was asked for, and the device allows $3 at most\." err
 		status 99 $chinese "$uroce" run --profile=e810 -- "$HERE/mistakes" "$1"
 		says CREATE_LIMIT "$2.*$3" err
 		grep -q '怎么办：' err || fail "no remedy in: $(cat err)"
@@ -174,8 +174,8 @@ first_of_each_kind_is_kept() {
 	grep -q 'SQ_FULL (cause 104), 6000 times' err || fail "said $(cat err)"
 	status 0 $english "$uroce" explain --last
 	says RKEY_IS_LKEY 'which is the lkey of' out
-	status 0 $english "$uroce" trace -o traced.json -- "$HERE/mistakes" first_cause_of_many
-	grep -q 'which is the lkey of' traced.json || fail "the trace has no sentence of the first cause"
+	status 0 $english "$uroce" trace -o traced.html -- "$HERE/mistakes" first_cause_of_many
+	grep -q 'which is the lkey of' traced.html || fail "the trace has no sentence of the first cause"
 	status 0 $english "$uroce" explain -- "$HERE/mistakes" one_cause_many_times
 	grep -q 'POST_SGES (cause 102), 6000 times' err || fail "said $(cat err)"
 	status 0 $english "$uroce" explain --last

@@ -98,10 +98,11 @@ static void describe_lateness(const struct watch_qp *qp, char *text, size_t size
 {
 	*text = '\0';
 	if (qp->lost > qp->late && qp->timer >= TIMERS_MATTER)
-		snprintf(text, size,
-			 _("The receives came %.3f ms late; %.3f ms more passed before they were looked for, since each wait is %.2f ms "
-			   "(min_rnr_timer of QP 0x%x)."),
-			 (double)qp->late / 1e6, (double)qp->lost / 1e6, (double)qp->timer / 1e6, qp->peer_qpn);
+		snprintf(
+			text, size,
+			_("The receives came %.3f ms late; %.3f ms more passed before they were looked for, since each wait is %.2f ms "
+			  "(min_rnr_timer of QP 0x%x)."),
+			(double)qp->late / 1e6, (double)qp->lost / 1e6, (double)qp->timer / 1e6, qp->peer_qpn);
 	else if (qp->late)
 		snprintf(text, size, _("The receives were posted too late, by %.3f ms in all."), (double)qp->late / 1e6);
 }
@@ -111,14 +112,16 @@ static void describe_depth(const struct watch_qp *qp, const struct watch_qp *pee
 	if (!peer || !peer->max_recv_wr)
 		snprintf(text, size, _("Up to %u waited at once: post so many before the peer sends."), qp->most_waiting);
 	else if (peer->most_when_dry >= peer->max_recv_wr)
-		snprintf(text, size,
-			 _("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
-			 peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
+		snprintf(
+			text, size,
+			_("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
+			peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
 	else
-		snprintf(text, size,
-			 _("That queue was made for %u receives and had %u at most: its depth is not the problem. Post them before the "
-			   "peer sends; up to %u waited at once."),
-			 peer->max_recv_wr, peer->most_posted, qp->most_waiting);
+		snprintf(
+			text, size,
+			_("That queue was made for %u receives and had %u at most: its depth is not the problem. Post them before the "
+			  "peer sends; up to %u waited at once."),
+			peer->max_recv_wr, peer->most_posted, qp->most_waiting);
 }
 
 static void advise_receives(struct advice *advice, const struct watch_qp *qp, uint32_t qpn)

@@ -344,6 +344,13 @@ static int collect(void *witness)
 	return -1;
 }
 
+static void tell_signal(const char *program, int number)
+{
+	const char *name = sigabbrev_np(number);
+
+	fprintf(stderr, _("%s: ended by signal %d (SIG%s, %s).\n"), program, number, name ? name : "RT", strsignal(number));
+}
+
 int explain_run(const char *name, char **argv)
 {
 	char address[64];
@@ -367,9 +374,12 @@ int explain_run(const char *name, char **argv)
 	for (unsigned i = 0; i < segments.count; i++)
 		stacks_free(segments.stacks[i]);
 	if (segments.missed)
-		fprintf(stderr, ngettext("%u more process opened a device, and is not told of.\n", "%u more processes opened a device, and are not told of.\n", segments.missed), segments.missed);
+		fprintf(stderr,
+			ngettext("%u more process opened a device, and is not told of.\n",
+				 "%u more processes opened a device, and are not told of.\n", segments.missed),
+			segments.missed);
 	if (WIFSIGNALED(status))
-		fprintf(stderr, _("%s: ended by signal %d (SIG%s, %s).\n"), argv[0], WTERMSIG(status), sigabbrev_np(WTERMSIG(status)), strsignal(WTERMSIG(status)));
+		tell_signal(argv[0], WTERMSIG(status));
 	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < 125)
 		fprintf(stderr, _("%s: no device of uroce was opened.\n"), argv[0]);
 	return child_end_as(status);

@@ -120,8 +120,8 @@ static int query_device_ex(struct ibv_context *context,
 static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
 	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
-		return refuse(to_ctx(context), EINVAL, CAUSE_CREATE_ARGUMENT,
-			      .thing = CAUSE_THING_RT_VALUES, .value = values->comp_mask);
+		return refuse(to_ctx(context), EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_RT_VALUES,
+			      .value = values->comp_mask);
 	if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK)
 		values->raw_clock = (struct timespec){ .tv_nsec = (long)nic_wall_clock() };
 	return 0;

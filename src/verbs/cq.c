@@ -12,8 +12,7 @@ static int check_cqe(struct verbs_ctx *ctx, uint32_t cqe, enum cause_thing thing
 {
 	if (cqe && cqe <= ctx->limits->max_cqe)
 		return 0;
-	return refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .thing = thing, .count = 1, .limit = ctx->limits->max_cqe,
-		      .value = cqe);
+	return refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .thing = thing, .count = 1, .limit = ctx->limits->max_cqe, .value = cqe);
 }
 
 static int check_channel(struct verbs_ctx *ctx, const struct ibv_comp_channel *channel,
@@ -47,8 +46,7 @@ struct verbs_cq *cq_make(struct verbs_ctx *ctx, uint32_t cqe, void *cq_context,
 
 	if (is_forked(ctx))
 		return refuse_null(ctx, EIO, CAUSE_FORKED);
-	if (check_cqe(ctx, cqe, CAUSE_THING_CQ_CQE) || check_channel(ctx, channel, comp_vector) ||
-	    object_count(ctx, KIND_CQ))
+	if (check_cqe(ctx, cqe, CAUSE_THING_CQ_CQE) || check_channel(ctx, channel, comp_vector) || object_count(ctx, KIND_CQ))
 		return NULL;
 	cq = calloc(1, sizeof(*cq));
 	if (!cq) {

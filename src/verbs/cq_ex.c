@@ -188,7 +188,8 @@ struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_a
 	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_CQ_COMP_MASK, .value = attr->comp_mask);
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
-		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_CQ_COMP_MASK, .value = attr->comp_mask);
+		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_CQ_COMP_MASK,
+				   .value = attr->comp_mask);
 	if (attr->wc_flags & ~WC_FLAGS)
 		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_CQ_WC_FLAGS, .limit = WC_FLAGS,
 				   .value = attr->wc_flags);

@@ -126,8 +126,8 @@ int query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_in
 	int error;
 
 	if (flags || entry_size < sizeof(entry))
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT,
-			      .thing = flags ? CAUSE_THING_GID_FLAGS : CAUSE_THING_GID_ENTRY, .value = flags ? flags : entry_size);
+		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = flags ? CAUSE_THING_GID_FLAGS : CAUSE_THING_GID_ENTRY,
+			      .value = flags ? flags : entry_size);
 	error = find_gid(ctx, port_num, gid_index, &entry);
 	if (error)
 		return answer(error);

@@ -18,7 +18,7 @@ EXPORT(query_qp_data_in_order, 1.14);
 
 #define LIMIT(ctx, name, maximum, asked) \
 	refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .thing = CAUSE_THING_QP_##name, .limit = (maximum), .value = (asked))
-#define ARGUMENT(ctx, name, ...) refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_QP_##name, __VA_ARGS__)
+#define ARGUMENT(ctx, name, ...)    refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_QP_##name, __VA_ARGS__)
 #define UNSUPPORTED(ctx, name, ...) refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_QP_##name, __VA_ARGS__)
 
 static int check_capabilities(struct verbs_ctx *ctx, const struct ibv_qp_init_attr_ex *attr)

@@ -97,9 +97,11 @@ static void open_device(void)
 
 static struct ibv_qp *make_qp(void)
 {
-	struct ibv_qp_init_attr attr = {
-		.send_cq = cq, .recv_cq = receive_cq, .srq = srq, .qp_type = IBV_QPT_RC, .cap = { with.depth, with.receives, with.sges, 2, with.inline_bytes }
-	};
+	struct ibv_qp_init_attr attr = { .send_cq = cq,
+					 .recv_cq = receive_cq,
+					 .srq = srq,
+					 .qp_type = IBV_QPT_RC,
+					 .cap = { with.depth, with.receives, with.sges, 2, with.inline_bytes } };
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = with.b_access };
 
@@ -1058,7 +1060,12 @@ static void wrong_qkey(void)
 	struct ibv_ah_attr path = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .hop_limit = 1 } };
 	struct ibv_ah *ah = ibv_create_ah(pd, &path);
 	struct ibv_sge sge = sge_of(8);
-	struct ibv_send_wr wr = { .wr_id = 5, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_send_wr wr = { .wr_id = 5,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED },
+			   *bad;
 
 	must(ah, "ibv_create_ah");
 	wr.wr.ud.ah = ah;

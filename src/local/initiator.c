@@ -182,6 +182,7 @@ static enum transport_outcome not_ready(struct walk *w)
 			atomic_load_explicit(&w->target_qp->min_rnr_timer, memory_order_relaxed));
 		w->result->due = now + w->result->timer;
 		w->result->value = has_posted(w);
+		w->result->srq = w->target_qp->srq >= 0;
 		w->result->peer_pid = w->ts->peer->pid;
 		responder_count_empty(seg, w->target_qp);
 		return TRANSPORT_RNR;
@@ -406,9 +407,17 @@ static void disconnect(struct nic_qp *qp)
 	qp->ts = NULL;
 }
 
+static uint64_t filled_at(const struct nic_qp *qp)
+{
+	const struct seg_rq *rq = qp->ts->receive.rq;
+
+	return rq ? atomic_load_explicit(&rq->filled_at, memory_order_relaxed) : 0;
+}
+
 const struct transport local_transport = {
 	.connect = connect_qp,
 	.disconnect = disconnect,
 	.execute = execute,
 	.cancel = cancel,
+	.filled_at = filled_at,
 };

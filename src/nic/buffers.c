@@ -6,10 +6,12 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "nic/request.h"
+#include "nic/share.h"
 #include "nic/visit.h"
 #include "nic/vma.h"
 #include "observe/watch.h"
@@ -17,6 +19,7 @@
 #define POOL   (32u << 20) /* bytes of copies; the oldest make room for new ones */
 #define CHUNK  4096u
 #define RANGES 512
+#define REGIONS_AT_END 4096u
 
 /* Copies: a ring of bytes. Positions count from the beginning of the process. */
 static uint8_t *pool; /* NULL: there is none */
@@ -236,17 +239,84 @@ void buffers_completed(struct nic_qp *qp, uint32_t position, uint32_t count)
 		check(qp, qp_swqe(qp, position + i));
 }
 
+/* Where a file's byte is mapped that belongs at an address; false for files that regions are not in. */
+static bool offset_of(struct nic *nic, const struct seg_mr *mr, uint64_t pages, uint64_t inode, uint64_t address, uint64_t *offset)
+{
+	const struct seg_file *file = &nic->seg->files[mr->file % NIC_FILES];
+
+	*offset = address;
+	if (!mr->file)
+		return inode == pages;
+	*offset = address - file->start;
+	return atomic_load(&file->file) == mr->file && inode == file->inode;
+}
+
+static uint64_t inode_of(int fd)
+{
+	struct stat status;
+
+	return fd < 0 || fstat(fd, &status) ? 0 : status.st_ino;
+}
+
+/* Whether something else is mapped there by now than what was registered. The hole that munmap(2) leaves is soon filled, often by
+ * mappings of our own. */
+static bool is_replaced(struct nic *nic, const struct seg_mr *mr)
+{
+	uint64_t mapped_start = atomic_load(&mr->mapped_start), mapped_end = atomic_load(&mr->mapped_end);
+	uint64_t pages = inode_of(share_file(nic)), segment = inode_of(nic->seg_fd), offset;
+	int maps = vma_open();
+	bool replaced = false;
+	struct vma vma;
+
+	for (uint64_t at = mr->addr; maps >= 0 && at < mr->addr + mr->length && !replaced; at = vma.end) {
+		if (!vma_find(maps, at, &vma) || vma.start > at)
+			break;
+
+		bool right = offset_of(nic, mr, pages, vma.inode, at, &offset) && vma.offset + (at - vma.start) == offset;
+		bool is_mapped = at < mapped_end && vma.end > mapped_start;
+
+		/* Within what is mapped by peers there is nothing but its file, elsewhere none of ours. */
+		if (is_mapped || (vma.inode && (vma.inode == pages || vma.inode == segment)))
+			replaced = !right;
+	}
+	if (maps >= 0)
+		close(maps);
+	return replaced;
+}
+
+/* call: the stack of what it is found by. */
+static void look_at_region(struct nic *nic, uint32_t index, uint32_t lkey, uint32_t call)
+{
+	const struct seg_mr *mr = &nic->seg->mrs[index];
+	struct cause c = { .code = CAUSE_REGION_UNMAPPED, .addr = mr->addr, .length = mr->length, .key = lkey, .pd = mr->pd };
+	bool unmapped;
+
+	/* Where another thread's registration is switching pages there may be none for a moment. */
+	share_lock(nic);
+	unmapped = vma_check(mr->addr, mr->length, 0) == VMA_UNMAPPED || is_replaced(nic, mr);
+	share_unlock(nic);
+	if (!unmapped)
+		return;
+	watch_find_region(watch_now(), lkey, &c);
+	c.stacks[CAUSE_STACK_CALL] = call;
+	cause_record(nic_causes(nic), &c);
+}
+
 void buffers_deregister(const struct nic_mr *mr)
 {
-	struct cause c = { .code = CAUSE_REGION_UNMAPPED,
-			   .addr = mr->addr,
-			   .length = mr->length,
-			   .key = mr->lkey,
-			   .pd = mr->pd };
+	look_at_region(mr->nic, mr->index, mr->lkey, watch_stack());
+}
 
-	if (vma_check(mr->addr, mr->length, 0) != VMA_UNMAPPED)
-		return;
-	watch_find_region(watch_now(), mr->lkey, &c);
-	c.stacks[CAUSE_STACK_CALL] = watch_stack();
-	cause_record(nic_causes(mr->nic), &c);
+void buffers_end(struct nic *nic)
+{
+	uint32_t used = atomic_load(&nic->mrs.fresh), looks = 0;
+
+	for (uint32_t i = 0; i < used && looks < REGIONS_AT_END; i++) {
+		uint64_t state = atomic_load(&nic->seg->mrs[i].state);
+
+		if (state & NIC_MW || !(state & NIC_MR_VALID))
+			continue;
+		look_at_region(nic, i, mr_lkey(nic->seg, i, state), 0);
+		looks++;
+	}
 }

@@ -4,7 +4,7 @@
  *
  *	changed		between the posting of a SEND or WRITE and the poll of its completion, or of a later one of its queue
  *	gone		unmapped in that time
- *	unmapped	while it is registered; found by its deregistration
+ *	unmapped	while it is registered; found by its deregistration, or at the end of the program
  *
  * The first BUFFERS_COMPARED bytes of a message are copied when it is posted and compared when it is given back: a program that
  * polls first never changes what is compared. What this device may have written itself is left alone: where receives were posted
@@ -31,5 +31,7 @@ void buffers_receive(const struct ibv_sge *sge, uint32_t count);
 void buffers_completed(struct nic_qp *qp, uint32_t position, uint32_t count);
 /* A region that is about to be deregistered. */
 void buffers_deregister(const struct nic_mr *mr);
+/* The program ends: regions that it has never deregistered. */
+void buffers_end(struct nic *nic);
 
 #endif

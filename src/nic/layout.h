@@ -125,6 +125,10 @@ struct seg_rq {
 	/* Owner: next position to post; release after the FIFO word. */
 	nic_aligned _Atomic uint64_t tail;
 	_Atomic uint32_t high; /* the same: most that were posted and not yet polled */
+	/* Owner, while somebody is told: when it first posted after a message had found nothing (CLOCK_MONOTONIC ns), and what
+	 * out_of_buffer was then. */
+	_Atomic uint32_t filled_after;
+	_Atomic uint64_t filled_at;
 };
 
 #define NIC_LIMIT_FIRED (1u << 31)

@@ -40,9 +40,19 @@ static uint32_t next_tag(uint32_t last)
 	return (last + (step & 0x3fe) + 1) & MR_TAG_MASK;
 }
 
+static uint32_t make_lkey(const struct nic_segment *seg, uint32_t index, uint32_t tag)
+{
+	return (index ^ seg->hdr.key_mask) << MR_KEY_INDEX | tag << 1;
+}
+
+uint32_t mr_lkey(const struct nic_segment *seg, uint32_t index, uint64_t state)
+{
+	return make_lkey(seg, index, state_tag(state));
+}
+
 static void set_keys(struct nic_mr *mr, uint32_t tag)
 {
-	mr->lkey = (mr->index ^ mr->nic->seg->hdr.key_mask) << MR_KEY_INDEX | tag << 1;
+	mr->lkey = make_lkey(mr->nic->seg, mr->index, tag);
 	mr->rkey = mr->lkey | MR_KEY_REMOTE;
 }
 
@@ -78,9 +88,6 @@ static int check_range(struct nic *nic, const struct nic_mr *mr)
 	if ((mr->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 	    !(mr->access & IBV_ACCESS_LOCAL_WRITE))
 		return refuse(nic, CAUSE_REG_ACCESS, EINVAL, mr);
-	/* What cannot be pinned cannot be registered. */
-	if (mr->length >= VAST && mr->length > memory_bytes())
-		return refuse(nic, CAUSE_NO_MEMORY, ENOMEM, mr);
 	/* Where another thread's registration is switching pages there may be none for a moment. */
 	share_lock(nic);
 	verdict = vma_check(mr->addr, mr->length, mr->access & WRITE_RIGHTS);
@@ -91,8 +98,19 @@ static int check_range(struct nic *nic, const struct nic_mr *mr)
 	case VMA_PROTECTED:
 		return refuse(nic, CAUSE_REG_NOT_WRITABLE, EFAULT, mr);
 	default:
-		return 0;
+		break;
 	}
+	/* What cannot be pinned cannot be registered. */
+	if (mr->length >= VAST && mr->length > memory_bytes()) {
+		cause_record(nic_causes(nic), &(struct cause){ .code = CAUSE_NO_MEMORY,
+							       .error = ENOMEM,
+							       .thing = CAUSE_THING_REG_MR,
+							       .addr = mr->addr,
+							       .length = mr->length,
+							       .limit = memory_bytes() });
+		return ENOMEM;
+	}
+	return 0;
 }
 
 static void publish(struct nic_mr *mr, bool new_keys, const struct share_run *run)

@@ -67,6 +67,9 @@ static inline struct seg_mr *mr_of_key(struct nic_segment *seg, uint32_t key)
 	return &seg->mrs[((key >> MR_KEY_INDEX) ^ seg->hdr.key_mask) & (NIC_MAX_MR - 1)];
 }
 
+/* The lkey of the region of a place whose state this is. */
+uint32_t mr_lkey(const struct nic_segment *seg, uint32_t index, uint64_t state);
+
 /* Where an address of a region is. */
 static inline struct piece mr_piece(const struct seg_mr *mr, uint64_t addr, uint64_t length)
 {

@@ -70,6 +70,51 @@ uint32_t nic_new_pd(struct nic *nic)
 	return atomic_fetch_add(&nic->next_pd, 1) + 1;
 }
 
+/* ---- Forked children ---- */
+
+/* What a child records of the objects that it inherited: in a segment of its own, which is only there to be shown to a witness. */
+static _Atomic(struct nic_segment *) orphanage;
+
+static struct nic_segment *make_orphanage(void)
+{
+	struct nic_segment *seg = NULL;
+	uint64_t size;
+	int fd;
+
+	if (!witness_is_there() || segment_create(&seg, &fd, &size))
+		return NULL;
+	if (segment_commit(seg, fd, seg, offsetof(struct nic_segment, guard))) {
+		segment_destroy(seg, fd, size);
+		return NULL;
+	}
+	seg->hdr.magic = NIC_MAGIC;
+	seg->hdr.version = NIC_LAYOUT_VERSION;
+	seg->hdr.size = size;
+	seg->hdr.pid = (uint32_t)getpid();
+	seg->hdr.uid = geteuid();
+	prctl(PR_GET_NAME, seg->hdr.comm);
+	witness_show(fd);
+	descriptor_close(fd);
+	return seg;
+}
+
+struct cause_ring *nic_orphan_causes(void)
+{
+	KEEP_ERRNO;
+	struct nic_segment *seg = atomic_load(&orphanage);
+
+	if (!seg) {
+		pthread_mutex_lock(&the_lock);
+		seg = atomic_load(&orphanage);
+		if (!seg) {
+			seg = make_orphanage();
+			atomic_store(&orphanage, seg);
+		}
+		pthread_mutex_unlock(&the_lock);
+	}
+	return seg ? &seg->causes : NULL;
+}
+
 /* In the parent, around fork: the child's copy of these structures is whole. */
 static void before_fork(void)
 {
@@ -96,6 +141,7 @@ static void after_fork_in_parent(void)
  * connections open after its death. */
 static void after_fork_in_child(void)
 {
+	atomic_store(&orphanage, NULL); /* not mapped here either */
 	if (the_nic) {
 		observed_stop(the_nic); /* first: its ring is not mapped here either */
 		atomic_store(&the_nic->orphan, true);
@@ -131,6 +177,14 @@ static void name_process(char name[16])
 		name[strcspn(name, "\n")] = '\0';
 	else
 		prctl(PR_GET_NAME, name);
+}
+
+static __attribute__((destructor)) void at_exit(void)
+{
+	struct nic *nic = the_nic;
+
+	if (nic && watch_now())
+		buffers_end(nic);
 }
 
 static void introduce(struct nic *nic, uint64_t size)

@@ -87,9 +87,12 @@ static inline bool nic_is_orphan(const struct nic *nic)
 /* A number for a new protection domain; never 0, never given twice in a process. */
 uint32_t nic_new_pd(struct nic *nic);
 
+/* Of a forked child, NULL without a witness. */
+struct cause_ring *nic_orphan_causes(void);
+
 static inline struct cause_ring *nic_causes(struct nic *nic)
 {
-	return nic_is_orphan(nic) ? NULL : &nic->seg->causes;
+	return nic_is_orphan(nic) ? nic_orphan_causes() : &nic->seg->causes;
 }
 
 /* Wakes the helper. */

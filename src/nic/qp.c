@@ -191,7 +191,8 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	memset(&qp->shared->events, 0, sizeof(qp->shared->events));
 	memset(&qp->shared->sent, 0, sizeof(qp->shared->sent));
 	atomic_fetch_add(&qp->send_cq->users, 1);
-	atomic_fetch_add(&qp->recv_cq->users, 1);
+	if (qp->recv_cq != qp->send_cq)
+		atomic_fetch_add(&qp->recv_cq->users, 1);
 	if (qp->srq)
 		atomic_fetch_add(&qp->srq->users, 1);
 	nic_qp_set_state(qp, IBV_QPS_RESET);
@@ -321,7 +322,8 @@ void nic_qp_destroy(struct nic_qp *qp)
 	nic_rq_destroy(&qp->rq, visited);
 	free(qp->sq);
 	atomic_fetch_sub(&qp->send_cq->users, 1);
-	atomic_fetch_sub(&qp->recv_cq->users, 1);
+	if (qp->recv_cq != qp->send_cq)
+		atomic_fetch_sub(&qp->recv_cq->users, 1);
 	if (qp->srq)
 		atomic_fetch_sub(&qp->srq->users, 1);
 }

@@ -113,7 +113,9 @@ struct nic_qp {
 	bool started;	     /* retry counters are loaded */
 	bool rnr_waits;	     /* has found no receive at the other end */
 	uint32_t retries;    /* how often it was sent again, for whatever reason */
-	uint64_t rnr_since;  /* since then, CLOCK_MONOTONIC ns; 0: it was told */
+	uint64_t rnr_since;  /* since then, CLOCK_MONOTONIC ns */
+	bool rnr_told;	     /* that it takes long */
+	uint64_t rnr_timer;  /* how long each wait is, ns */
 	uint32_t sq_psn;     /* of the next packet */
 	uint64_t finish_at;  /* UROCE_TIMING: executed, to be completed at this time; 0: not so */
 	bool flush_receives; /* error state: receives wait to be flushed until no visitor is left */

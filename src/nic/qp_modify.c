@@ -80,6 +80,20 @@ static int refuse(const struct nic_qp *qp, int mask, enum cause_code code, uint6
 	return EINVAL;
 }
 
+/* The bit is the attribute's. */
+static int refuse_value(const struct nic_qp *qp, int bit, uint64_t value, uint64_t least, uint64_t most)
+{
+	cause_record(nic_causes(qp->nic), &(struct cause){ .code = CAUSE_MODIFY_VALUE,
+							   .error = EINVAL,
+							   .qpn = qp->qpn,
+							   .opcode = (uint32_t)bit,
+							   .state = qp->state,
+							   .value = value,
+							   .count = least,
+							   .limit = most });
+	return EINVAL;
+}
+
 int qp_check_path(const struct nic_qp *qp, int mask, const struct ibv_ah_attr *av)
 {
 	union ibv_gid sgid;
@@ -91,7 +105,7 @@ int qp_check_path(const struct nic_qp *qp, int mask, const struct ibv_ah_attr *a
 	if (gid_is_zero(&av->grh.dgid))
 		return refuse(qp, mask, CAUSE_BAD_DGID, 0, 0);
 	if (av->port_num != 1)
-		return refuse(qp, mask, CAUSE_MODIFY_VALUE, av->port_num, 1);
+		return refuse_value(qp, IBV_QP_AV, av->port_num, 1, 1);
 	return 0;
 }
 
@@ -117,14 +131,13 @@ static int check_values(const struct nic_qp *qp, const struct ibv_qp_attr *attr,
 
 	for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
 		if (mask & bounds[i].bit && bounds[i].value > bounds[i].limit)
-			return refuse(qp, mask, CAUSE_MODIFY_VALUE, bounds[i].value,
-				      bounds[i].limit);
+			return refuse_value(qp, bounds[i].bit, bounds[i].value, 0, bounds[i].limit);
 	}
 	if (mask & IBV_QP_PORT && attr->port_num != 1)
-		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->port_num, 1);
+		return refuse_value(qp, IBV_QP_PORT, attr->port_num, 1, 1);
 	if (mask & IBV_QP_PATH_MTU &&
 	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
-		return refuse(qp, mask, CAUSE_MODIFY_VALUE, attr->path_mtu, IBV_MTU_4096);
+		return refuse_value(qp, IBV_QP_PATH_MTU, attr->path_mtu, IBV_MTU_256, IBV_MTU_4096);
 	/* Automatic path migration: hardware for RoCE has none either. */
 	if (mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE))
 		return refuse(qp, mask, CAUSE_MODIFY_SUPERFLUOUS,

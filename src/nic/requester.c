@@ -144,7 +144,9 @@ static void note_retry(struct nic_qp *qp, enum trace_retry kind)
 }
 
 /* Long enough for a person to notice, ns. */
-#define RNR_LONG 1000000000ull
+#define RNR_LONG       1000000000ull
+#define RNR_LOST       10000000ull  /* behind the posting of the receive */
+#define RNR_TIMER_LONG 100000000ull /* where it is not known when that was */
 
 /* A WQE failed: its completion, and what follows from it for the QP (specification 10.3.1: RC goes
  * to the error state, UC and UD to SQE). */
@@ -197,16 +199,34 @@ static void tell_of_waiting(struct nic_qp *qp, struct nic_swqe *wqe, const struc
 {
 	uint64_t now = nic_now();
 
-	if (!qp->rnr_since || now - qp->rnr_since < RNR_LONG)
+	if (qp->rnr_told || now - qp->rnr_since < RNR_LONG)
 		return;
 
-	struct cause c = { .limit = result->timer,
+	struct cause c = { .thing = result->srq ? CAUSE_THING_SRQ : CAUSE_THING_NONE,
+			   .limit = result->timer,
 			   .value = now - qp->rnr_since,
 			   .count = qp->attr.rnr_retry,
 			   .peer_pid = result->peer_pid };
 
 	request_record(qp, wqe, CAUSE_RNR_WAIT, IBV_WC_SUCCESS, &c);
-	qp->rnr_since = 0;
+	qp->rnr_told = true;
+}
+
+/* A receive was there at last. What matters is how late it came, and how long it was not looked at then. */
+static void tell_of_timer(struct nic_qp *qp, struct nic_swqe *wqe)
+{
+	uint64_t now = nic_now(), filled = qp->transport->filled_at ? qp->transport->filled_at(qp) : 0;
+	uint64_t late = filled > qp->rnr_since ? filled - qp->rnr_since : 0;
+	struct cause c = { .limit = qp->rnr_timer, .value = now - qp->rnr_since, .count = late };
+	uint64_t lost = late ? c.value - late : 0;
+
+	watch_waited(qp->qpn, now, (uint32_t)(qp->sq_tail - qp->sq_exec), late, lost, qp->rnr_timer);
+	if (qp->rnr_told)
+		return;
+	if (lost > qp->rnr_timer) /* this process was not run */
+		lost = qp->rnr_timer;
+	if (late ? lost >= RNR_LOST : qp->rnr_timer >= RNR_TIMER_LONG)
+		request_record(qp, wqe, CAUSE_RNR_TIMER, IBV_WC_SUCCESS, &c);
 }
 
 static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
@@ -214,9 +234,11 @@ static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
 {
 	if (!qp->rnr_waits) {
 		qp->rnr_since = nic_now();
+		qp->rnr_told = false;
 		watch_waits(qp->qpn, qp->rnr_since, (uint32_t)(qp->sq_tail - qp->sq_exec));
 	}
 	qp->rnr_waits = true;
+	qp->rnr_timer = result->timer;
 	counter_add_event(&qp->shared->events.rnr_nak_retry_err, &qp->nic->seg->counters.rnr_nak_retry_err);
 	if (qp->attr.rnr_retry == 7 || qp->rnr_left) { /* 7: for ever */
 		if (qp->attr.rnr_retry != 7)
@@ -228,7 +250,8 @@ static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
 	}
 	counter_add_event(&qp->shared->events.retry_rnr_exceeded_err, &qp->nic->seg->counters.retry_rnr_exceeded_err);
 
-	struct cause c = { .limit = result->timer,
+	struct cause c = { .thing = result->srq ? CAUSE_THING_SRQ : CAUSE_THING_NONE,
+			   .limit = result->timer,
 			   .value = result->value,
 			   .count = qp->attr.rnr_retry,
 			   .peer_pid = result->peer_pid };
@@ -300,8 +323,8 @@ static void step(struct nic_qp *qp, uint64_t *budget)
 
 	switch (outcome) {
 	case TRANSPORT_DONE: {
-		if (qp->rnr_waits && watch_now())
-			watch_waited(qp->qpn, nic_now(), (uint32_t)(qp->sq_tail - qp->sq_exec));
+		if (qp->rnr_waits)
+			tell_of_timer(qp, wqe);
 		uint64_t delay = timing_mode() == TIMING_RANDOM ? timing_delay() : 0;
 
 		if (delay)

@@ -115,6 +115,13 @@ static void blame_receive(const struct target *target, const struct nic_rwqe *wq
 			wqe->stack | (seg_at(target->seg, watch) == watch_now() ? 0 : CAUSE_STACK_OF_PEER);
 }
 
+static enum response refuse_qkey(struct cause *c, uint32_t qkey, uint32_t found)
+{
+	c->limit = qkey;
+	c->value = found;
+	return say(c, CAUSE_DROP_QKEY, RESPONSE_NONE);
+}
+
 static uint32_t index_of(const struct target *target, const struct seg_qp *qp)
 {
 	return (uint32_t)(qp - target->seg->qps);
@@ -141,8 +148,7 @@ enum response responder_admit(const struct target *target, struct seg_qp *qp,
 	if (word & NIC_QP_RESP_ERROR || state < IBV_QPS_RTR || state == IBV_QPS_ERR)
 		return say(c, CAUSE_PEER_QP_STATE, RESPONSE_NONE);
 	if (request->type == IBV_QPT_UD)
-		return qp->qkey == request->qkey ? RESPONSE_ACK :
-						   say(c, CAUSE_DROP_QKEY, RESPONSE_NONE);
+		return qp->qkey == request->qkey ? RESPONSE_ACK : refuse_qkey(c, qp->qkey, request->qkey);
 	return admit_connected(qp, request, c);
 }
 

@@ -147,6 +147,18 @@ static void publish_slot(struct nic_rq *rq, uint32_t slot)
 	atomic_store_explicit(&shared->tail, tail + 1, memory_order_release);
 }
 
+/* Lock held. For who waited for it: whether messages have found nothing since the last post. */
+static bool note_filling(struct seg_rq *shared)
+{
+	uint32_t empty = atomic_load_explicit(&shared->out_of_buffer, memory_order_relaxed);
+
+	if (empty == atomic_load_explicit(&shared->filled_after, memory_order_relaxed))
+		return false;
+	atomic_store_explicit(&shared->filled_after, empty, memory_order_relaxed);
+	atomic_store_explicit(&shared->filled_at, nic_now(), memory_order_relaxed);
+	return true;
+}
+
 int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr,
 		uint32_t qpn, enum cause_code full)
 {
@@ -157,6 +169,8 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 	uint64_t room = 0;
 
 	nic_lock(&rq->lock);
+	bool dry = watched && note_filling(rq->shared);
+
 	for (; wr; wr = wr->next, cause.wr_index++) {
 		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge) {
 			cause.code = CAUSE_POST_SGES;
@@ -196,7 +210,7 @@ int nic_rq_post(struct nic_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 		publish_slot(rq, slot);
 	}
 	if (watched)
-		watch_received(qpn, before, rq_available(rq->shared), room);
+		watch_received(qpn, before, rq_available(rq->shared), room, dry);
 	if (rq->max_wr - rq->free_count > atomic_load_explicit(&rq->shared->high, memory_order_relaxed))
 		atomic_store_explicit(&rq->shared->high, rq->max_wr - rq->free_count, memory_order_relaxed);
 	nic_unlock(&rq->lock);

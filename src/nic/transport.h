@@ -35,6 +35,7 @@ struct transport_result {
 	uint32_t psn, peer_psn;
 	uint32_t peer_state;
 	int32_t peer_pid;
+	bool srq;	/* RNR: the receives there are those of an SRQ */
 	bool waited;	/* no response: it was waited for */
 };
 
@@ -53,6 +54,9 @@ struct transport {
 	void (*advance)(struct nic_qp *qp);
 	/* Gives up the WQE that execute began (flush, error). */
 	void (*cancel)(struct nic_qp *qp);
+	/* When receives were posted at the other end after requests had found none (CLOCK_MONOTONIC ns; 0: not known), asked behind the
+	 * request that took one. NULL: never known. */
+	uint64_t (*filled_at)(const struct nic_qp *qp);
 };
 
 extern const struct transport local_transport, wire_transport;

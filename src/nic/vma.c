@@ -155,7 +155,8 @@ enum vma_verdict vma_check(uint64_t addr, uint64_t length, bool write)
 		return msync((void *)start, end - start, MS_ASYNC) && errno == ENOMEM ?
 			       VMA_UNMAPPED :
 			       VMA_OK;
-	for (uint64_t at = start; at < end && verdict == VMA_OK; at = vma.end) {
+	/* What is not mapped says more than what is only protected: a range that is much too long often meets both. */
+	for (uint64_t at = start; at < end && verdict != VMA_UNMAPPED; at = vma.end) {
 		if (!vma_find(maps, at, &vma) || vma.start > at)
 			verdict = VMA_UNMAPPED;
 		else if (!(vma.prot & PROT_READ) || (write && !(vma.prot & PROT_WRITE)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Causes: the ring that keeps the newest ones. */
+/* Causes: the ring that keeps the newest ones, and the first of each kind. */
 #include "observe/cause.h"
 
 #include <stddef.h>
@@ -34,22 +34,75 @@ static struct cause *claim(struct cause_ring *ring, uint64_t *position)
 
 void (*_Atomic cause_listener)(const struct cause *c);
 
-/* Returns the number. */
-static uint64_t put(struct cause_ring *ring, const struct cause *c)
+/* Numbers of 24 bits, one for nearly each set of attributes. */
+static uint64_t detail_of(const struct cause *c)
 {
-	struct timespec now;
-	uint64_t position;
-	struct cause *slot = claim(ring, &position);
+	uint64_t detail = c->thing;
 
-	clock_gettime(CLOCK_REALTIME, &now);
+	if (c->code == CAUSE_MODIFY_VALUE)
+		detail += c->opcode * 0x9e3779b97f4a7c15u;
+	else if (c->code == CAUSE_MODIFY_MISSING || c->code == CAUSE_MODIFY_SUPERFLUOUS)
+		detail += c->value * 0x9e3779b97f4a7c15u;
+	return (detail ^ detail >> 40) & 0xffffff;
+}
+
+uint64_t cause_kind(const struct cause *c)
+{
+	return (uint64_t)c->code << 56 | detail_of(c) << 32 | c->qpn;
+}
+
+static void copy(struct cause *slot, const struct cause *c, uint64_t seq)
+{
 	/* A reader takes a record only if seq is the same before and after it read the rest. */
 	atomic_thread_fence(memory_order_release);
 	memcpy((char *)slot + offsetof(struct cause, time),
 	       (const char *)c + offsetof(struct cause, time),
 	       sizeof(*c) - offsetof(struct cause, time));
-	slot->time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-	slot->tid = (uint32_t)syscall(SYS_gettid);
-	atomic_store_explicit(&slot->seq, position + 1, memory_order_release);
+	atomic_store_explicit(&slot->seq, seq, memory_order_release);
+}
+
+/* Counts it, and keeps it if it is the first of its kind. */
+static void count(struct cause_kinds *kinds, const struct cause *c, uint64_t seq)
+{
+	uint64_t kind = cause_kind(c);
+	unsigned same = 0;
+
+	for (unsigned i = 0; i < CAUSE_KINDS && same < CAUSE_OF_ONE_CODE; i++) {
+		uint64_t there = atomic_load_explicit(&kinds->kinds[i], memory_order_relaxed);
+
+		if (!there && atomic_compare_exchange_strong(&kinds->kinds[i], &there, kind)) {
+			copy(&kinds->firsts[i], c, seq);
+			there = kind;
+		}
+		if (there == kind) {
+			atomic_fetch_add_explicit(&kinds->counts[i], 1, memory_order_relaxed);
+			return;
+		}
+		same += there >> 56 == c->code;
+	}
+	atomic_fetch_add_explicit(&kinds->others[c->code % CAUSE_CODES], 1, memory_order_relaxed);
+}
+
+/* Of this moment and thread. */
+static struct cause stamp(const struct cause *c)
+{
+	struct cause stamped = *c;
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	stamped.time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	stamped.tid = (uint32_t)syscall(SYS_gettid);
+	return stamped;
+}
+
+/* Returns the number. */
+static uint64_t put(struct cause_ring *ring, const struct cause *c)
+{
+	uint64_t position;
+	struct cause *slot = claim(ring, &position);
+
+	copy(slot, c, position + 1);
+	count(&ring->kinds, c, position + 1);
 	return position + 1;
 }
 
@@ -69,40 +122,39 @@ static void trace(const struct cause *c, uint64_t number)
 
 uint32_t cause_record(struct cause_ring *ring, const struct cause *c)
 {
-	struct cause completed;
+	struct cause stamped = stamp(c);
 
-	if (watch_now()) {
-		completed = *c;
-		watch_complete(&completed);
-		c = &completed;
-	}
-	tell(c);
+	if (watch_now())
+		watch_complete(&stamped);
+	tell(&stamped);
 	if (ring)
-		trace(c, put(ring, c));
+		trace(&stamped, put(ring, &stamped));
 	return c->code;
 }
 
 uint64_t cause_leave(struct cause_ring *ring, const struct cause *c)
 {
-	return put(ring, c);
+	struct cause stamped = stamp(c);
+
+	return put(ring, &stamped);
 }
 
 bool cause_tell(const struct cause_ring *ring, uint64_t number)
 {
 	const struct cause *slot = &ring->slots[(number - 1) % RING_SLOTS];
-	struct cause copy;
+	struct cause there;
 
 	if (atomic_load_explicit(&slot->seq, memory_order_acquire) != number)
 		return false;
-	memcpy((char *)&copy + offsetof(struct cause, time), (const char *)slot + offsetof(struct cause, time),
-	       sizeof(copy) - offsetof(struct cause, time));
+	memcpy((char *)&there + offsetof(struct cause, time), (const char *)slot + offsetof(struct cause, time),
+	       sizeof(there) - offsetof(struct cause, time));
 	/* Pairs with the store of seq by whoever writes there next. */
 	atomic_thread_fence(memory_order_acquire);
 	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) != number)
 		return false;
-	watch_complete(&copy);
-	tell(&copy);
-	trace(&copy, number);
+	watch_complete(&there);
+	tell(&there);
+	trace(&there, number);
 	return true;
 }
 

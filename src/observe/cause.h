@@ -3,7 +3,7 @@
  * Causes: why something was refused or failed, with the numbers that explain it.
  *
  * Whoever refuses records a cause into its own process's segment (a ring, so the newest NIC_CAUSES
- * survive) and, where a completion carries the failure, puts the code into ibv_wc.vendor_err. The
+ * survive; and beside it the first of each kind, whatever comes later) and, where a completion carries the failure, puts the code into ibv_wc.vendor_err. The
  * words are made later from the numbers; the facts have to be taken here, where they are known.
  */
 #ifndef UROCE_OBSERVE_CAUSE_H
@@ -27,12 +27,22 @@ enum cause_role {
 	CAUSE_OF_POST,	  /* one that was refused when it was posted; the opcode of a receive is IBV_WC_RECV */
 };
 
+/* What an argument or attribute is, or which verb was called, where a code is of several. */
+enum cause_thing {
+	CAUSE_THING_NONE,
+#define THING(name, text) CAUSE_THING_##name,
+#include "observe/cause_things.h"
+#undef THING
+	CAUSE_THINGS,
+};
+
 /* Whose call stacks belong to it. They are kept while somebody is told of causes (watch.h). */
 enum cause_stack {
 	CAUSE_STACK_CALL,	  /* of the work request's posting, or of the verb that was refused */
 	CAUSE_STACK_REGISTERED,	  /* of the region that the key names, or named */
 	CAUSE_STACK_DEREGISTERED, /* the same */
 	CAUSE_STACK_QP,		  /* of the queue pair's creation */
+	CAUSE_STACK_CQ,		  /* of the completion queue's */
 	CAUSE_STACKS,
 };
 
@@ -74,15 +84,35 @@ struct cause {
 	/* Connections by address: where to, or what was to be bound. IPv6, or IPv4 mapped into it; all 0: not known. */
 	uint8_t address[16];
 	uint32_t port;
+	uint32_t thing; /* enum cause_thing */
 	uint32_t stacks[CAUSE_STACKS]; /* enum cause_stack: numbers of watch.h; 0: none */
 };
 
 #define CAUSE_BEING_WRITTEN UINT64_MAX
 
+#define CAUSE_CODES	  256 /* codes are below */
+#define CAUSE_KINDS	  256
+#define CAUSE_OF_ONE_CODE 8
+
+/*
+ * The first of each kind, in the order in which they came, and how often each came. A code has CAUSE_OF_ONE_CODE kinds at most: what is
+ * of others, or finds no room, is counted by its code.
+ */
+struct cause_kinds {
+	_Atomic uint64_t kinds[CAUSE_KINDS]; /* cause_kind(); 0: free, and so are those behind it */
+	_Atomic uint64_t counts[CAUSE_KINDS];
+	struct cause firsts[CAUSE_KINDS]; /* seq as in the ring */
+	_Atomic uint64_t others[CAUSE_CODES];
+};
+
 struct cause_ring {
 	_Atomic uint64_t next;
 	struct cause slots[4096];
+	struct cause_kinds kinds;
 };
+
+/* The mistake that it is of: the same code of the same object, and the same thing of it. Never 0. */
+uint64_t cause_kind(const struct cause *c);
 
 /* Records *c: stamps time, thread and sequence. Never blocks; returns c->code, for use as
  * vendor_err. A null ring (no device is open yet) keeps nothing. */
@@ -105,6 +135,9 @@ bool cause_join(struct cause *request, const struct cause *message);
 
 /* The short text of a code; "unknown cause" for a number that is none. */
 const char *cause_text(uint32_t code);
+
+/* What a thing is called, as "cap.max_send_wr of ibv_create_qp"; NULL for a number that is none, and CAUSE_THING_NONE. */
+const char *cause_thing(uint32_t thing);
 
 /* Its name, as "RNR"; NULL for a number that is none. */
 const char *cause_name(uint32_t code);

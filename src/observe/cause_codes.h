@@ -66,6 +66,7 @@ CAUSE(WIRE_UNREACHABLE, 55, "the system refuses to send to the other host: no ro
 CAUSE(WIRE_PORT, 56, "another user, or another RoCE, has the UDP port of this address (value: its uid): use another address, or UROCE_PORT")
 CAUSE(WIRE_MTU, 57, "the packets are longer than the way to the other host takes: use a smaller path MTU")
 CAUSE(RNR_WAIT, 58, "a request waits long for a receive at the other end")
+CAUSE(RNR_TIMER, 59, "a receive at the other end was late, and found much later: min_rnr_timer there is long")
 
 /* Flushes and consequences */
 CAUSE(FLUSHED, 60, "flushed: the queue pair was already in the error state")
@@ -119,6 +120,7 @@ CAUSE(NO_MEMORY, 134, "not enough memory")
 CAUSE(NOT_SUPPORTED, 135, "not supported by this device")
 CAUSE(BUSY, 136, "the object is in use")
 CAUSE(SRQ_LIMIT, 137, "the limit is above the shared receive queue's size")
+CAUSE(CREATE_NULL, 138, "an object that is needed is NULL")
 CAUSE(REG_UNMAPPED, 140, "part of the range is not mapped")
 CAUSE(REG_NOT_WRITABLE, 141, "part of the range is not writable, but write access was asked for")
 CAUSE(REG_ACCESS, 142, "access flags that do not go together")

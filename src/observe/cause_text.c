@@ -15,6 +15,21 @@ const struct cause_entry *cause_entry(unsigned place)
 	return place < sizeof(entries) / sizeof(entries[0]) ? &entries[place] : NULL;
 }
 
+const char *cause_thing(uint32_t thing)
+{
+	static const char *const names[CAUSE_THINGS] = {
+#define THING(name, text) [CAUSE_THING_##name] = text,
+#include "observe/cause_things.h"
+#undef THING
+	};
+
+	return thing < CAUSE_THINGS ? names[thing] : NULL;
+}
+
+#define CAUSE(name, number, text) _Static_assert(number < CAUSE_CODES, #name);
+#include "observe/cause_codes.h"
+#undef CAUSE
+
 static const struct cause_entry *find(uint32_t code)
 {
 	const struct cause_entry *entry;

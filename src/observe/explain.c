@@ -92,6 +92,7 @@ static const char *const parts[PARTS] = {
 static const char *const words[EXPLAIN_WORDS] = {
 	[EXPLAIN_WORD_TODO] = N_("What to do: %s"),
 	[EXPLAIN_WORD_AGAIN] = N_("The same happened %llu times in all."),
+	[EXPLAIN_WORD_FLUSHED_ONE] = N_("After it 1 work request was flushed (IBV_WC_WR_FLUSH_ERR)."),
 	[EXPLAIN_WORD_FLUSHED] = N_("After it %llu work requests were flushed (IBV_WC_WR_FLUSH_ERR)."),
 	[EXPLAIN_WORD_MORE] = N_("%llu more causes were recorded that are not shown."),
 	[EXPLAIN_WORD_END] = N_("uroce: %s (process %d): %llu causes of failure were recorded. The first: %s"),
@@ -102,6 +103,7 @@ static const char *const words[EXPLAIN_WORDS] = {
 	[EXPLAIN_WORD_STACK + CAUSE_STACK_REGISTERED] = N_("The region was registered by:"),
 	[EXPLAIN_WORD_STACK + CAUSE_STACK_DEREGISTERED] = N_("The region was deregistered by:"),
 	[EXPLAIN_WORD_STACK + CAUSE_STACK_QP] = N_("The queue pair was created by:"),
+	[EXPLAIN_WORD_STACK + CAUSE_STACK_CQ] = N_("The completion queue was created by:"),
 	[EXPLAIN_WORD_LINES] = N_("(uroce explain -- PROGRAM shows functions and lines.)"),
 };
 
@@ -431,6 +433,8 @@ static uint64_t value_of(const struct field *field, const struct cause *c)
 	return narrow;
 }
 
+#define LONGEST_RNR_TIMER 655360000u /* ns */
+
 static bool add_number(struct text *text, uint64_t number, const char *as)
 {
 	char bytes[64];
@@ -448,6 +452,10 @@ static bool add_number(struct text *text, uint64_t number, const char *as)
 			add(text, "%" PRIu64 ".%03" PRIu64 " ms", number / 1000000, number / 1000 % 1000);
 		else
 			add(text, "%" PRIu64 ".%02" PRIu64 " ms", number / 1000000, number / 10000 % 100);
+	} else if (!strcmp(as, "timer")) { /* the code that people know, or do not */
+		if (number == LONGEST_RNR_TIMER)
+			add(text, "0, ");
+		return add_number(text, number, "ms");
 	} else if (!strcmp(as, "rights")) {
 		if (number)
 			add_flags(text, rights, number);
@@ -522,6 +530,14 @@ static bool add_field(struct text *text, const char *name, size_t length, const 
 	}
 	if (!strcmp(key, "dest"))
 		return add_number(text, c->role == CAUSE_OF_REQUEST ? c->peer_qpn : c->qpn, "hex");
+	if (!strcmp(key, "thing")) {
+		const char *thing = cause_thing(c->thing);
+
+		if (!strcmp(as, "is")) /* only says that it is known */
+			return thing;
+		add(text, "%s", thing ? thing : "");
+		return thing;
+	}
 	if (!strcmp(key, "address"))
 		return add_address(text, c->address);
 	if (!strcmp(key, "region")) {

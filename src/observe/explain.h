@@ -69,6 +69,7 @@ enum explain_word {
 	EXPLAIN_WORD_TODO,    /* before explain_todo(): string */
 	EXPLAIN_WORD_AGAIN,   /* number of times in all */
 	EXPLAIN_WORD_FLUSHED, /* number of work requests */
+	EXPLAIN_WORD_FLUSHED_ONE,
 	EXPLAIN_WORD_MORE,    /* number of kinds of causes that were not told apart */
 	EXPLAIN_WORD_END,     /* string: program; number: pid; number of causes; string: the first */
 	EXPLAIN_WORD_HOW,     /* how to see more */

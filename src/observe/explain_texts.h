@@ -104,16 +104,23 @@ TEXT(PSN_MISMATCH, REQUEST, S(RETRY_EXC_ERR), 0, 0,
 	"other end expects]: it takes that for old, or for a loss, and stays silent; {tries}."),
      N_("sq_psn of one end must be rq_psn of the other, and the other way round; connect both queue pairs anew together."))
 TEXT(RNR, REQUEST, S(RNR_RETRY_EXC_ERR), 0, 0,
-     N_("no receive was posted at the other end, QP {peer_qpn}[, process {peer_pid}][{peer_pid:is}: [all {value} that it had "
-	"posted were used up|it has never posted one]|]. [Retries (rnr_retry): {count}, each after {limit:ms}|rnr_retry is 0, "
+     N_("no receive was posted[ to the shared receive queue{thing:is}] at the other end, QP {peer_qpn}[, process {peer_pid}]"
+	"[{peer_pid:is}: [all {value} that it had posted were used up[, for all queue pairs of that queue{thing:is}]|it has never "
+	"posted one]|]. [Retries (rnr_retry): {count}, each after {limit:ms}|rnr_retry is 0, "
 	"so it was not tried again]."),
      N_("Post receives before the peer may send: right after INIT, before RTR and the exchange of addresses; and post new ones "
 	"before the last is used. rnr_retry 7 waits for ever; min_rnr_timer of the receiver is how long each wait is (0 is the "
 	"longest, 655.36 ms)."))
 TEXT(RNR_WAIT, REQUEST, 0, 0, 0,
-     N_("it has been waiting for {value:ms} because the other end, QP {peer_qpn}[, process {peer_pid}], has no receive posted; "
+     N_("it has been waiting for {value:ms} because the other end, QP {peer_qpn}[, process {peer_pid}], has no receive posted[ to its "
+	"shared receive queue{thing:is}]; "
 	"each wait is {limit:ms} (its min_rnr_timer), and rnr_retry {count:zero} allows more of them."),
      N_("Post receives in time, and set min_rnr_timer to a short wait, as 12 (0.64 ms): 0 is the longest there is, 655.36 ms."))
+TEXT(RNR_TIMER, REQUEST, 0, 0, 0,
+     N_("it waited {value:ms} for a receive at the other end, QP {peer_qpn}[. That one was posted too late, by {count:ms}; the rest "
+	"was lost because it is looked for only when a wait is over]: min_rnr_timer there is {limit:timer}."),
+     N_("Set min_rnr_timer of the receiver to a short wait (at RTR), as 12 (0.64 ms): 0 is the longest there is, 655.36 ms. And post "
+	"receives before the peer may send; how deep the queue is does not matter for that."))
 TEXT(REMOTE_CQ_ERROR, MESSAGE, S(REM_OP_ERR), 0, 0,
      N_("the completion queue for receives at {there} is in error: it had been full[; completions lost: {count}]."),
      N_("Make that CQ as deep as all queues that complete in it together, and poll it more often."))
@@ -297,7 +304,7 @@ TEXT(POST_NO_AH, REQUEST, 0, EINVAL, V(POST_SEND),
      N_("a UD send has no address handle."),
      N_("Set wr.ud.ah, from ibv_create_ah; it must outlive the posting."))
 TEXT(FORKED, PROCESS, 0, EIO, V(ANY),
-     N_("the object was inherited over fork: only the process that made it can use it."),
+     N_("process {value} inherited the object over fork: only the process that made it can use it."),
      N_("Open the device in the child, after fork."))
 TEXT(POST_FLAGS, REQUEST, 0, EINVAL, V(POST_SEND),
      N_("its flags {value:send} do not go with this operation."),
@@ -312,7 +319,7 @@ TEXT(MODIFY_SUPERFLUOUS, QP, 0, EINVAL, V(MODIFY_QP),
      N_("the transition from {state} does not allow these attributes: {value:mask}."),
      N_("Take their bits out of attr_mask; queue pairs of other types need others."))
 TEXT(MODIFY_VALUE, QP, 0, EINVAL, V(MODIFY_QP),
-     N_("one of the attributes {opcode:mask} has the value {value:zero}, and may be {limit:zero} at most (port_num: exactly)."),
+     N_("{opcode:mask}: the value is {value:zero}; the least is {count:zero}, the most {limit:zero}."),
      N_("Compare with ibv_query_device and ibv_query_port."))
 TEXT(NO_GRH, PATH, 0, EINVAL, V(MODIFY_QP) | V(CREATE_AH),
      N_("the path has no GRH (is_global is 0), and RoCE has no other way to name the other end."),
@@ -333,25 +340,28 @@ TEXT(GROUP_JOIN, QP, 0, 0, V(ATTACH),
      N_("none of the host's interfaces lets that group be joined."),
      N_("Check that an interface is up and has the MULTICAST flag: ip link."))
 TEXT(CREATE_LIMIT, PROCESS, 0, EINVAL, V(CREATE),
-     N_("{value} was asked for, and the device allows {limit:zero}."),
+     N_("[{thing}: ]{value:zero} was asked for, and the device allows [{count} to {limit}|{limit:zero} at most]."),
      N_("Ask ibv_query_device first, and for no more; cards differ (UROCE_PROFILE)."))
 TEXT(CREATE_ARGUMENT, PROCESS, 0, EINVAL, V(ANY),
-     N_("an argument is not allowed[: {value}[, where {limit} is the most]]."),
+     N_("[{thing}|an argument] is not allowed[: it is {value}][, and {limit} is the most][, and {count} are needed]."),
      N_("See the verb's man page."))
+TEXT(CREATE_NULL, PROCESS, 0, EINVAL, V(CREATE),
+     N_("{thing} is NULL, and needed."),
+     N_("Create that object first, and look at what its verb returned: that may have failed."))
 TEXT(CREATE_PD_MISMATCH, PROCESS, 0, EINVAL, V(CREATE),
-     N_("the objects belong to different devices, or to contexts that were opened separately."),
+     N_("[{thing}: ]the objects belong to different devices, or to contexts that were opened separately."),
      N_("Create them all from one struct ibv_context."))
 TEXT(OBJECT_TABLE_FULL, PROCESS, 0, ENOMEM, V(CREATE) | V(REG_MR),
-     N_("no more such objects can be created[: the device has {limit}]."),
+     N_("[{thing}: ]no more such objects can be created[: the device has {limit}]."),
      N_("Destroy what is not used any more; a leak is likely."))
 TEXT(NO_MEMORY, PROCESS, 0, ENOMEM, V(CREATE) | V(REG_MR),
-     N_("there is not enough memory[ ({error:errno})]."),
+     N_("[{thing}: ]there is not enough memory[ ({error:errno})][: {length:bytes} are to be pinned, and the machine has {limit:bytes}]."),
      N_("See the limits of the process, its cgroup and /dev/shm; uroce doctor shows them."))
 TEXT(NOT_SUPPORTED, PROCESS, 0, EOPNOTSUPP, V(ANY),
-     N_("this device does not support what was asked for[ ({value})]."),
+     N_("this device does not support [{thing}|what was asked for][: {value}]."),
      N_("Programs mostly ask and do without; see the README for what there is."))
 TEXT(BUSY, PROCESS, 0, EBUSY, V(DESTROY),
-     N_("the object is still in use[ by {count} others]."),
+     N_("[{thing}: ]the object is still in use[ (others that use it: {count})]."),
      N_("Destroy in the opposite order: QPs, then SRQs and CQs, then MRs and AHs, then the PD."))
 TEXT(SRQ_LIMIT, SRQ, 0, EINVAL, V(MODIFY_SRQ),
      N_("the limit {value} is above the {limit} work requests that the queue holds."),

@@ -21,13 +21,14 @@
 #include "observe/kept.h"
 #include "observe/watch.h"
 
-#define KINDS 256
+#define KINDS CAUSE_KINDS
 /* What a pipe that can be written to takes without waiting (PIPE_BUF). */
 #define PARAGRAPH 4096
 #define FRAMES_TOLD 8
 
 /* A cause of a queue pair (or another object), which may happen often. */
 struct kind {
+	uint64_t kind; /* cause_kind() */
 	uint32_t code, qpn;
 	uint32_t peer_qpn; /* of this process, which fails with it; 0: none */
 	uint64_t count, flushed, told; /* told: of count */
@@ -233,7 +234,9 @@ static void tell_sum(struct kind *kind)
 		add_line(report.text, sizeof(report.text), "  %s%s", object, report.words);
 	}
 	if (kind->flushed) {
-		snprintf(report.words, sizeof(report.words), explain_word(EXPLAIN_WORD_FLUSHED), (unsigned long long)kind->flushed);
+		snprintf(report.words, sizeof(report.words),
+			 explain_word(kind->flushed == 1 ? EXPLAIN_WORD_FLUSHED_ONE : EXPLAIN_WORD_FLUSHED),
+			 (unsigned long long)kind->flushed);
 		add_line(report.text, sizeof(report.text), "  %s%s", object, report.words);
 	}
 	write_text(report.text, strlen(report.text));
@@ -262,31 +265,40 @@ static void tell_untold(void)
 
 /* ---- Events ---- */
 
-static struct kind *find(uint32_t code, uint32_t qpn)
+static struct kind *find(uint64_t kind)
 {
 	for (unsigned i = 0; i < report.count; i++)
-		if (report.kinds[i].code == code && report.kinds[i].qpn == qpn)
+		if (report.kinds[i].kind == kind)
 			return &report.kinds[i];
 	return NULL;
+}
+
+static bool is_enough(uint32_t code)
+{
+	unsigned same = 0;
+
+	for (unsigned i = 0; i < report.count; i++)
+		same += report.kinds[i].code == code;
+	return report.count == KINDS || same >= CAUSE_OF_ONE_CODE;
 }
 
 /* True for a kind that is new, and to be told. */
 static bool count(const struct cause *c)
 {
-	struct kind *kind = find(c->code, c->qpn);
+	struct kind *kind = find(cause_kind(c));
 	bool is_new = !kind;
 
 	/* Programs ask for what they can do without, and end connections that they do not need any more. And what is found at one end and at the other is told by who caused it. */
 	if (c->code != CAUSE_NOT_SUPPORTED && c->code != CAUSE_FLUSHED_BY_PROGRAM &&
 	    (!report.failures++ || report.first.code == CAUSE_PEER_REPORTED))
 		report.first = *c;
-	if (is_new && report.count == KINDS) {
+	if (is_new && is_enough(c->code)) {
 		report.untold++;
 		return false;
 	}
 	if (is_new) {
 		kind = &report.kinds[report.count++];
-		*kind = (struct kind){ .code = c->code, .qpn = c->qpn, .told = 1 };
+		*kind = (struct kind){ .kind = cause_kind(c), .code = c->code, .qpn = c->qpn, .told = 1 };
 		if (c->role == CAUSE_OF_REQUEST && c->peer_pid == getpid())
 			kind->peer_qpn = c->peer_qpn;
 	}
@@ -297,21 +309,16 @@ static bool count(const struct cause *c)
 
 static void listen(const struct cause *c)
 {
-	struct cause stamped = *c;
 	struct calm calm;
 
 	enter(&calm);
 	if (count(c)) {
-		struct timespec now;
-
 		if (report.way != REPORT_LINE) {
 			tell(c);
 			tell_stacks(c);
 		}
-		clock_gettime(CLOCK_REALTIME, &now);
-		stamped.time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 		if (*report.kept)
-			kept_add(report.kept, getpid(), program_invocation_short_name, &stamped);
+			kept_add(report.kept, getpid(), program_invocation_short_name, c);
 	}
 	leave(&calm);
 }
@@ -409,7 +416,8 @@ bool report_tells(void)
 	return atomic_load_explicit(&cause_listener, memory_order_acquire) && report.way != REPORT_LINE;
 }
 
-__attribute__((destructor)) static void end(void)
+/* Behind those without a priority, which may find something still. */
+__attribute__((destructor(65535))) static void end(void)
 {
 	struct calm calm;
 

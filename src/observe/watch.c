@@ -326,13 +326,15 @@ void watch_posted(uint32_t qpn, uint32_t requests, uint32_t signaled, bool atomi
 	qp->signaled += signaled;
 }
 
-void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room)
+void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room, bool dry)
 {
 	struct watch_qp *qp = find_qp(qpn);
 
 	if (!qp)
 		return;
 	use_receives(qp, before);
+	if (dry)
+		raise_to(&qp->most_when_dry, qp->most_posted);
 	raise_to(&qp->most_posted, after);
 	if (room > qp->room)
 		qp->room = room;
@@ -348,7 +350,7 @@ void watch_waits(uint32_t qpn, uint64_t now, uint32_t waiting)
 	raise_to(&qp->most_waiting, waiting);
 }
 
-void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting)
+void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting, uint64_t late, uint64_t lost, uint64_t timer)
 {
 	struct watch_qp *qp = find_qp(qpn);
 
@@ -357,6 +359,9 @@ void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting)
 	raise_to(&qp->most_waiting, waiting);
 	qp->waits++;
 	qp->waited += now - qp->waits_since;
+	qp->late += late;
+	qp->lost += lost;
+	qp->timer = timer;
 	qp->waits_since = 0;
 }
 
@@ -369,7 +374,7 @@ void watch_cq_created(uint32_t index, uint32_t cqe)
 
 	struct watch_cq *cq = &watch->cqs[index % WATCH_CQS];
 
-	*cq = (struct watch_cq){ .name = index + 1, .cqe = cqe };
+	*cq = (struct watch_cq){ .name = index + 1, .created = watch_stack(), .cqe = cqe };
 	watch_asks((struct watch_asked){ .cqe = cqe });
 }
 
@@ -442,4 +447,10 @@ void watch_complete(struct cause *c)
 		c->stacks[CAUSE_STACK_CALL] = watch_stack();
 	if (c->qpn && atomic_load(&qp->qpn) == c->qpn)
 		c->stacks[CAUSE_STACK_QP] = atomic_load(&qp->created);
+	if (c->code == CAUSE_CQ_OVERFLOW || c->code == CAUSE_CQ_EVENT_LOST || c->code == CAUSE_RESIZE_TOO_SMALL) {
+		const struct watch_cq *cq = find_cq(c->qpn);
+
+		c->stacks[CAUSE_STACK_QP] = 0; /* the number is not of one */
+		c->stacks[CAUSE_STACK_CQ] = cq ? cq->created : 0;
+	}
 }

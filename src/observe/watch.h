@@ -60,15 +60,19 @@ struct watch_qp {
 	uint64_t seen;		   /* polls and arrivals, when it posted last */
 	/* Receives: most that were there at once, most of these that were in use at once, bytes of the largest */
 	uint32_t most_posted, most_used;
+	uint32_t most_when_dry; /* most_posted, when messages found nothing */
 	uint64_t room;
 	/* Its requests found no receive at the other end: since when (CLOCK_MONOTONIC ns; 0: they do), how often, for how long in all,
 	 * and the most requests that waited */
 	uint64_t waits_since, waits, waited;
+	/* Of that, where it is known: before the receive was posted, and after; and how long each wait is */
+	uint64_t late, lost, timer;
 	uint32_t most_waiting;
 };
 
 struct watch_cq {
 	_Atomic uint32_t name; /* index + 1 */
+	uint32_t created;      /* stack */
 	uint32_t cqe;	       /* as asked for */
 	uint32_t fed,
 		most_fed; /* work requests of the queues that complete in it, now and at most */
@@ -121,10 +125,11 @@ void watch_qp_ended(uint32_t qpn, uint32_t available);
 void watch_qp_connected(uint32_t qpn, uint32_t peer_qpn, uint32_t rd_atomic);
 /* seen: all polls and arrivals so far. */
 void watch_posted(uint32_t qpn, uint32_t requests, uint32_t signaled, bool atomic, uint64_t seen);
-/* available: before and after the call; room: the largest. */
-void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room);
+/* available: before and after the call; room: the largest; dry: messages have found nothing before. */
+void watch_received(uint32_t qpn, uint32_t before, uint32_t after, uint64_t room, bool dry);
 void watch_waits(uint32_t qpn, uint64_t now, uint32_t waiting);
-void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting);
+/* late: the receive came so much later, lost: and was found so much later; both 0 where that is not known. ns. */
+void watch_waited(uint32_t qpn, uint64_t now, uint32_t waiting, uint64_t late, uint64_t lost, uint64_t timer);
 void watch_cq_created(uint32_t index, uint32_t cqe);
 /* waiting: completions that are there. */
 void watch_cq_armed(uint32_t index, uint32_t waiting, uint64_t now);

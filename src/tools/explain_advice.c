@@ -18,6 +18,8 @@
 #define BYTES_MATTER   (64u << 10)
 #define QPS_MATTER     4u
 #define ENTRIES_MATTER 8u
+#define TIMERS_MATTER  10000000u /* ns */
+#define SENTENCE       512	 /* bytes */
 
 #define LINE	       2048 /* bytes of one, with its end */
 
@@ -91,24 +93,50 @@ static const struct watch_qp *find_anywhere(const struct advised *process, uint3
 	return NULL;
 }
 
+/* How late they came, where that is known. */
+static void describe_lateness(const struct watch_qp *qp, char *text, size_t size)
+{
+	*text = '\0';
+	if (qp->lost > qp->late && qp->timer >= TIMERS_MATTER)
+		snprintf(
+			text, size,
+			_("The receives came %.3f ms late; %.3f ms more passed before they were looked for, since each wait is %.2f ms "
+			  "(min_rnr_timer of QP 0x%x)."),
+			(double)qp->late / 1e6, (double)qp->lost / 1e6, (double)qp->timer / 1e6, qp->peer_qpn);
+	else if (qp->late)
+		snprintf(text, size, _("The receives were posted too late, by %.3f ms in all."), (double)qp->late / 1e6);
+}
+
+static void describe_depth(const struct watch_qp *qp, const struct watch_qp *peer, char *text, size_t size)
+{
+	if (!peer || !peer->max_recv_wr)
+		snprintf(text, size, _("Up to %u waited at once: post so many before the peer sends."), qp->most_waiting);
+	else if (peer->most_when_dry >= peer->max_recv_wr)
+		snprintf(
+			text, size,
+			_("That queue was full with the %u receives that it was made for: it is too small; %u would have sufficed."),
+			peer->max_recv_wr, peer->max_recv_wr + qp->most_waiting);
+	else
+		snprintf(
+			text, size,
+			_("That queue was made for %u receives and had %u at most: its depth is not the problem. Post them before the "
+			  "peer sends; up to %u waited at once."),
+			peer->max_recv_wr, peer->most_posted, qp->most_waiting);
+}
+
 static void advise_receives(struct advice *advice, const struct watch_qp *qp, uint32_t qpn)
 {
 	const struct watch_qp *peer = find_anywhere(advice->process, qp->peer_qpn);
-	double ms = (double)qp->waited / 1e6;
+	char waits[SENTENCE], late[SENTENCE], depth[SENTENCE];
 
 	if (!qp->waits)
 		return;
-	if (peer && peer->max_recv_wr)
-		say(advice,
-		    _("QP 0x%x: its requests found no receive at QP 0x%x %llu times, and waited %.3f ms for one in all. That queue "
-		      "was made for %u receives and had %u at most; %u would have sufficed."),
-		    qpn, qp->peer_qpn, (count)qp->waits, ms, peer->max_recv_wr, peer->most_posted,
-		    peer->most_posted + qp->most_waiting);
-	else
-		say(advice,
-		    _("QP 0x%x: its requests found no receive at QP 0x%x %llu times, and waited %.3f ms for one in all; up to %u "
-		      "waited at once. So many more should be posted there."),
-		    qpn, qp->peer_qpn, (count)qp->waits, ms, qp->most_waiting);
+	snprintf(waits, sizeof(waits),
+		 _("QP 0x%x: its requests found no receive at QP 0x%x, and waited for one (times: %llu; in all: %.3f ms)."), qpn,
+		 qp->peer_qpn, (count)qp->waits, (double)qp->waited / 1e6);
+	describe_lateness(qp, late, sizeof(late));
+	describe_depth(qp, peer, depth, sizeof(depth));
+	say(advice, "%s%s%s %s", waits, *late ? " " : "", late, depth);
 }
 
 /* Most of its receives that were used at once. */

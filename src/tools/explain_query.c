@@ -13,6 +13,19 @@
 
 #define N_(text) text
 
+/* Whether it stands there, and not as a part of another name. */
+static bool has_name(const char *text, const char *name)
+{
+	for (const char *at = text; (at = strcasestr(at, name)); at++) {
+		char behind = at[strlen(name)];
+
+		if ((at == text || (!isalnum((unsigned char)at[-1]) && at[-1] != '_')) && !isalnum((unsigned char)behind) &&
+		    behind != '_')
+			return true;
+	}
+	return false;
+}
+
 /* ---- Causes ---- */
 
 static void print_todo(uint32_t code)
@@ -42,6 +55,16 @@ static void document_signs(uint32_t code)
 			       code);
 	if (row && row->error)
 		printf(_("    It shows as errno %s (%d) of a verb.\n"), strerrorname_np(row->error), row->error);
+}
+
+/* By name: who has no connection manager has none of its causes. */
+static void document_named(const char *name)
+{
+	const struct cause_entry *entry;
+
+	for (unsigned place = 0; (entry = cause_entry(place)); place++)
+		if (!strcmp(entry->name, name))
+			document(entry->code);
 }
 
 static bool explain_cause(uint32_t code)
@@ -106,17 +129,94 @@ static bool explain_completion(uint32_t status)
 	return true;
 }
 
-static bool explain_completion_name(const char *text)
+/* By name, or the words of ibv_wc_status_str(); 0: none. */
+static uint32_t status_of(const char *text)
 {
 	for (uint32_t status = 1; explain_status(status); status++) {
 		const char *name = explain_status(status);
 
-		if (!strcasecmp(name, text) || !strcasecmp(name + strlen("IBV_WC_"), text))
-			return explain_completion(status);
+		if (has_name(text, name) || !strcasecmp(name + strlen("IBV_WC_"), text))
+			return status;
 	}
 	for (uint32_t status = 1; status < STATUS_WORDS; status++)
 		if (status_words[status] && strcasestr(text, status_words[status]))
-			return explain_completion(status);
+			return status;
+	return 0;
+}
+
+/* vendor: what stands beside it, -1: nothing. Another card's numbers are its own. */
+static bool explain_status_and_vendor(uint32_t status, long vendor)
+{
+	const struct explain_row *row = vendor > 0 ? explain_row((uint32_t)vendor) : NULL;
+
+	if (row && row->statuses & 1u << status) {
+		printf(_("A completion with %s (%u), vendor_err %ld, has this cause:\n"), explain_status(status), status, vendor);
+		document((uint32_t)vendor);
+		return true;
+	}
+	if (!explain_completion(status))
+		return false;
+	if (vendor > 0)
+		printf(_("  vendor_err %ld (0x%lx) is none of uroce with this status: such numbers are different for each maker of cards.\n"),
+		       vendor, (unsigned long)vendor);
+	return true;
+}
+
+/* ---- Asynchronous events ---- */
+
+static const struct {
+	const char *name, *words; /* of ibv_event_type_str() */
+	const char *causes[5];	  /* that bring it here; none: never */
+	const char *what;
+} events[] = {
+	{ "IBV_EVENT_CQ_ERR", "CQ error", { "CQ_OVERFLOW" }, N_("A completion queue was full, and completions were lost.") },
+	{ "IBV_EVENT_QP_FATAL",
+	  "local work queue catastrophic error",
+	  { "CQ_OVERFLOW" },
+	  N_("A completion queue of the queue pair is in error, and the queue pair with it.") },
+	{ "IBV_EVENT_QP_REQ_ERR",
+	  "invalid request local work queue error",
+	  { "QP_ACCESS", "BAD_REQUEST" },
+	  N_("A request of the peer is none that this queue pair takes.") },
+	{ "IBV_EVENT_QP_ACCESS_ERR",
+	  "local access violation work queue error",
+	  { "RKEY_UNKNOWN", "RKEY_BOUNDS", "RKEY_ACCESS", "RKEY_DEREGISTERED", "RESPONDER_DEPTH" },
+	  N_("A request of the peer violates the access to memory here; these are the most frequent of its causes.") },
+	{ "IBV_EVENT_COMM_EST",
+	  "communication established",
+	  { NULL },
+	  N_("No error: a message has arrived while the queue pair was in RTR.") },
+	{ "IBV_EVENT_SQ_DRAINED",
+	  "send queue drained",
+	  { NULL },
+	  N_("No error: the queue pair is in SQD, and what was begun is done.") },
+	{ "IBV_EVENT_SRQ_LIMIT_REACHED",
+	  "SRQ limit reached",
+	  { NULL },
+	  N_("No error: fewer receives are left in the shared receive queue than its limit (ibv_modify_srq). Post more.") },
+	{ "IBV_EVENT_QP_LAST_WQE_REACHED",
+	  "last WQE reached",
+	  { NULL },
+	  N_("A consequence: the queue pair is in the error state, and takes nothing more from its shared receive queue.") },
+	{ "IBV_EVENT_PORT_ERR", "port error", { NULL }, N_("The interface of the device's addresses is down: ip link shows it.") },
+	{ "IBV_EVENT_PORT_ACTIVE", "port active", { NULL }, N_("No error: the interface of the device's addresses is up.") },
+	{ "IBV_EVENT_GID_CHANGE",
+	  "GID table change",
+	  { NULL },
+	  N_("The addresses of the host have changed: look again for the GID index that you use.") },
+};
+
+static bool explain_event(const char *text)
+{
+	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+		if (!has_name(text, events[i].name) && !strcasestr(text, events[i].words))
+			continue;
+		printf(_("The asynchronous event %s (ibv_get_async_event):\n"), events[i].name);
+		printf("  %s\n", _(events[i].what));
+		for (size_t c = 0; c < sizeof(events[i].causes) / sizeof(events[i].causes[0]) && events[i].causes[c]; c++)
+			document_named(events[i].causes[c]);
+		return true;
+	}
 	return false;
 }
 
@@ -129,19 +229,36 @@ static const struct {
 	const char *prefix;
 	uint32_t verbs;
 } verbs[] = {
-	{ "ibv_post_send", V(POST_SEND) }, { "ibv_wr_", V(POST_SEND) },
-	{ "ibv_post_recv", V(POST_RECV) }, { "ibv_post_srq_recv", V(POST_RECV) },
-	{ "ibv_modify_qp", V(MODIFY_QP) }, { "ibv_modify_srq", V(MODIFY_SRQ) },
-	{ "ibv_create_ah", V(CREATE_AH) }, { "ibv_create", V(CREATE) },
-	{ "ibv_alloc", V(CREATE) },	   { "ibv_reg_", V(REG_MR) },
-	{ "ibv_rereg_", V(REG_MR) },	   { "ibv_destroy", V(DESTROY) },
-	{ "ibv_dereg", V(DESTROY) },	   { "ibv_dealloc", V(DESTROY) },
-	{ "ibv_query", V(QUERY) },	   { "ibv_resize_cq", V(RESIZE_CQ) },
-	{ "ibv_attach", V(ATTACH) },	   { "ibv_detach", V(ATTACH) },
-	{ "ibv_open", V(OPEN) },	   { "ibv_bind_mw", V(POST_SEND) },
-	{ "rdma_bind", V(CM) },		   { "rdma_resolve", V(CM) },
-	{ "rdma_listen", V(CM) },	   { "rdma_connect", V(CM) },
-	{ "rdma_accept", V(CM) },	   { "rdma_reject", V(CM) },
+	{ "ibv_post_send", V(POST_SEND) },
+	{ "ibv_wr_", V(POST_SEND) },
+	{ "ibv_post_recv", V(POST_RECV) },
+	{ "ibv_post_srq_recv", V(POST_RECV) },
+	{ "ibv_modify_qp", V(MODIFY_QP) },
+	{ "ibv_modify_srq", V(MODIFY_SRQ) },
+	{ "ibv_create_ah", V(CREATE_AH) },
+	{ "ibv_create", V(CREATE) },
+	{ "ibv_alloc", V(CREATE) },
+	{ "ibv_reg_", V(REG_MR) },
+	{ "ibv_rereg_", V(REG_MR) },
+	{ "ibv_destroy", V(DESTROY) },
+	{ "ibv_dereg", V(DESTROY) },
+	{ "ibv_dealloc", V(DESTROY) },
+	{ "ibv_query", V(QUERY) },
+	{ "ibv_resize_cq", V(RESIZE_CQ) },
+	{ "ibv_attach", V(ATTACH) },
+	{ "ibv_detach", V(ATTACH) },
+	{ "ibv_open", V(OPEN) },
+	{ "ibv_bind_mw", V(POST_SEND) },
+	{ "ibv_poll_cq", 0 },
+	{ "ibv_req_notify_cq", 0 },
+	{ "ibv_get_", 0 },
+	{ "ibv_close", 0 },
+	{ "rdma_bind", V(CM) },
+	{ "rdma_resolve", V(CM) },
+	{ "rdma_listen", V(CM) },
+	{ "rdma_connect", V(CM) },
+	{ "rdma_accept", V(CM) },
+	{ "rdma_reject", V(CM) },
 	{ "rdma_disconnect", V(CM) },
 };
 
@@ -223,8 +340,6 @@ static const struct {
 
 static bool explain_reject(unsigned reason)
 {
-	const struct cause_entry *entry;
-
 	for (size_t i = 0; i < sizeof(rejects) / sizeof(rejects[0]); i++) {
 		if (rejects[i].reason != reason)
 			continue;
@@ -232,9 +347,8 @@ static bool explain_reject(unsigned reason)
 		printf("  %s\n    ", _(rejects[i].what));
 		printf(explain_word(EXPLAIN_WORD_TODO), _(rejects[i].todo));
 		printf("\n");
-		for (unsigned place = 0; rejects[i].cause && (entry = cause_entry(place)); place++)
-			if (!strcmp(entry->name, rejects[i].cause))
-				document(entry->code);
+		if (rejects[i].cause)
+			document_named(rejects[i].cause);
 		return true;
 	}
 	return false;
@@ -242,20 +356,47 @@ static bool explain_reject(unsigned reason)
 
 /* ---- All ---- */
 
-/* The last number of a text, decimal or hexadecimal; -1: it has none. A sign is left out: logs show -errno too. */
-static long number_of(const char *text)
+/* The first number from *at on, decimal or hexadecimal, and *at behind it; -1: there is none. A sign is left out: logs show -errno
+ * too. */
+static long next_number(const char **at, const char *text)
 {
-	long number = -1;
-
-	for (const char *at = text; *at; at++) {
+	for (; **at; ++*at) {
 		char *end;
+		long number;
 
-		if (!isdigit((unsigned char)*at) || (at > text && (isalnum((unsigned char)at[-1]) || at[-1] == '_')))
+		if (!isdigit((unsigned char)**at) || (*at > text && (isalnum((unsigned char)(*at)[-1]) || (*at)[-1] == '_')))
 			continue;
-		number = strtol(at, &end, 0);
-		at = end - 1;
+		number = strtol(*at, &end, 0);
+		*at = end;
+		return number;
 	}
+	return -1;
+}
+
+static long last_number(const char *text)
+{
+	const char *at = text;
+	long number = -1, next;
+
+	while ((next = next_number(&at, text)) >= 0)
+		number = next;
 	return number;
+}
+
+static long number_behind(const char *text, const char *const *words)
+{
+	for (; *words; words++) {
+		const char *at = strcasestr(text, *words);
+		long number;
+
+		if (!at)
+			continue;
+		at += strlen(*words);
+		number = next_number(&at, text);
+		if (number >= 0)
+			return number;
+	}
+	return -1;
 }
 
 static bool has_word(const char *text, const char *const *words)
@@ -266,20 +407,40 @@ static bool has_word(const char *text, const char *const *words)
 	return false;
 }
 
+static const char *const of_vendor[] = { "vendor", "syndrom", NULL }, *const of_cause[] = { "cause", NULL },
+			 *const of_reject[] = { "rej", "rdma_cm", NULL }, *const of_errno[] = { "errno", "error", NULL },
+			 *const of_status[] = { "status", "wc", NULL };
+
+/* A completion, as logs show it. */
+static bool explain_log_of_completion(const char *text)
+{
+	uint32_t status = status_of(text);
+	long vendor = number_behind(text, of_vendor), number;
+
+	if (!status && !has_word(text, of_reject)) {
+		number = number_behind(text, of_status);
+		status = number > 0 && number < 32 && explain_status((uint32_t)number) ? (uint32_t)number : 0;
+	}
+	if (status)
+		return explain_status_and_vendor(status, vendor);
+	return vendor >= 0 && explain_cause((uint32_t)vendor);
+}
+
 static bool explain_number(const char *text, long number)
 {
-	static const char *const causes[] = { "vendor", "cause", NULL }, *const rejected[] = { "rej", "rdma_cm", NULL },
-				 *const errors[] = { "errno", "error", NULL }, *const statuses[] = { "status", "wc", NULL };
 	uint32_t value = (uint32_t)number;
 
-	if (has_word(text, causes))
+	if (has_word(text, of_cause))
 		return explain_cause(value);
-	if (has_word(text, rejected))
+	if (has_word(text, of_reject))
 		return explain_reject(value);
-	if (has_word(text, statuses))
+	if (has_word(text, of_status))
 		return explain_completion(value);
-	if (has_word(text, errors))
+	if (has_word(text, of_errno))
 		return explain_errno((int)number, 0);
+	/* A verb that we do not know may mean anything by it. */
+	if (strcasestr(text, "ibv_") || strcasestr(text, "rdma_"))
+		return false;
 
 	bool found = explain_cause(value);
 
@@ -292,13 +453,13 @@ static bool explain_number(const char *text, long number)
 bool explain_query(const char *text)
 {
 	uint32_t verb = verb_of(text);
-	long number = number_of(text);
+	long number = last_number(text);
 	int error = errno_of(text);
 
+	if (explain_cause_name(text) || explain_event(text) || explain_log_of_completion(text))
+		return true;
 	if (verb)
 		return (error || number > 0) && explain_errno(error ? error : (int)number, verb);
-	if (explain_cause_name(text) || explain_completion_name(text))
-		return true;
 	if (error)
 		return explain_errno(error, 0);
 	return number >= 0 && explain_number(text, number);

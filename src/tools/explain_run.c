@@ -61,21 +61,45 @@ static void join_all(void)
 				join_with(i, &segments.causes[i][c]);
 }
 
-static unsigned sort_out(const struct cause *causes, unsigned count, struct told *told)
+/* Kinds that come often are counted in the segment. Of one code so many are told apart as there. */
+static unsigned sort_out(const struct nic_segment *seg, const struct cause *causes, unsigned count, struct told *told)
 {
-	unsigned kinds = 0, i;
+	unsigned kinds = 0, i, same;
 
 	for (unsigned c = 0; c < count; c++) {
 		if (causes[c].code == CAUSE_NONE)
 			continue;
-		for (i = 0; i < kinds; i++)
-			if (told[i].cause->code == causes[c].code && told[i].cause->qpn == causes[c].qpn)
-				break;
+		for (i = same = 0; i < kinds && cause_kind(told[i].cause) != cause_kind(&causes[c]); i++)
+			same += told[i].cause->code == causes[c].code;
+		if (i == kinds && same == CAUSE_OF_ONE_CODE)
+			continue;
 		if (i == kinds)
 			told[kinds++] = (struct told){ .cause = &causes[c] };
 		told[i].count++;
 	}
+	for (i = 0; i < kinds; i++) {
+		uint64_t times = witnessed_times(seg, cause_kind(told[i].cause));
+
+		if (times > told[i].count)
+			told[i].count = times;
+	}
 	return kinds;
+}
+
+/* Those of codes that have too many. */
+static void tell_others(const struct nic_segment *seg)
+{
+	for (uint32_t code = 0; code < CAUSE_CODES; code++) {
+		unsigned long long others = atomic_load(&seg->causes.kinds.others[code]);
+
+		if (!others)
+			continue;
+		fprintf(stderr, "  %s (", cause_name(code) ? cause_name(code) : "?");
+		fprintf(stderr, _("cause %u"), code);
+		fprintf(stderr, "): ");
+		fprintf(stderr, ngettext("%llu more, of another object", "%llu more, of other objects", others), others);
+		fprintf(stderr, "\n");
+	}
 }
 
 static void keep(const struct nic_segment *seg, const struct told *told, unsigned kinds)
@@ -122,6 +146,7 @@ static unsigned find_forgotten(const struct nic_segment *seg, const struct watch
 				.qpn = name - 1,
 				.value = over,
 				.limit = since,
+				.stacks[CAUSE_STACK_CQ] = cq->created,
 			};
 	}
 	return added;
@@ -130,11 +155,11 @@ static unsigned find_forgotten(const struct nic_segment *seg, const struct watch
 /* Room for those that are found at the end, too. */
 static void read_causes(unsigned place, const struct nic_segment *seg)
 {
-	struct cause *causes = calloc(NIC_CAUSES, sizeof(*causes)), *exact;
+	struct cause *causes = calloc(WITNESSED_CAUSES, sizeof(*causes)), *exact;
 	unsigned count = 0;
 
 	if (causes)
-		count = witnessed_records(seg->causes.slots, sizeof(*causes), NIC_CAUSES, atomic_load(&seg->causes.next), causes);
+		count = witnessed_causes(seg, causes);
 	exact = realloc(causes, (count + WATCH_CQS) * sizeof(*causes));
 	segments.causes[place] = exact;
 	segments.recorded[place] = exact ? count : 0;
@@ -148,13 +173,12 @@ static void tell_causes(unsigned place, const struct nic_segment *seg)
 	struct cause *causes = segments.causes[place];
 	unsigned count = segments.recorded[place], kept = count, kinds;
 	struct told *told = calloc(count + WATCH_CQS, sizeof(*told));
-	uint64_t next = atomic_load(&seg->causes.next);
 
 	if (!causes || !told)
 		goto out;
 	if (stacks)
 		count += find_forgotten(seg, stacks_watch(stacks), causes + count);
-	kinds = sort_out(causes, count, told);
+	kinds = sort_out(seg, causes, count, told);
 	if (!kinds && kept)
 		fprintf(stderr, _("%.16s (process %u): what failed here is told by the process at the other end.\n"), seg->hdr.comm,
 			seg->hdr.pid);
@@ -167,8 +191,7 @@ static void tell_causes(unsigned place, const struct nic_segment *seg)
 		told[i].stacks[1] = told[i].cause->peer_pid ? stacks_of((uint32_t)told[i].cause->peer_pid) : NULL;
 		explain_tell(stderr, &told[i]);
 	}
-	if (next > kept)
-		fprintf(stderr, _("  %llu older causes are not known any more.\n"), (unsigned long long)(next - kept));
+	tell_others(seg);
 	keep(seg, told, kinds);
 out:
 	free(told);
@@ -321,6 +344,13 @@ static int collect(void *witness)
 	return -1;
 }
 
+static void tell_signal(const char *program, int number)
+{
+	const char *name = sigabbrev_np(number);
+
+	fprintf(stderr, _("%s: ended by signal %d (SIG%s, %s).\n"), program, number, name ? name : "RT", strsignal(number));
+}
+
 int explain_run(const char *name, char **argv)
 {
 	char address[64];
@@ -344,7 +374,12 @@ int explain_run(const char *name, char **argv)
 	for (unsigned i = 0; i < segments.count; i++)
 		stacks_free(segments.stacks[i]);
 	if (segments.missed)
-		fprintf(stderr, _("%u more processes opened a device, and are not told of.\n"), segments.missed);
+		fprintf(stderr,
+			ngettext("%u more process opened a device, and is not told of.\n",
+				 "%u more processes opened a device, and are not told of.\n", segments.missed),
+			segments.missed);
+	if (WIFSIGNALED(status))
+		tell_signal(argv[0], WTERMSIG(status));
 	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < 125)
 		fprintf(stderr, _("%s: no device of uroce was opened.\n"), argv[0]);
 	return child_end_as(status);

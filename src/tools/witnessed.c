@@ -46,7 +46,44 @@ unsigned witnessed_records(const void *slots, size_t size, uint64_t count, uint6
 	return copied;
 }
 
+/* The first of a kind, if it is whole: it is written once. */
+static bool copy_first(const struct nic_segment *seg, unsigned place, struct cause *cause)
+{
+	const struct cause *first = &seg->causes.kinds.firsts[place];
+
+	if (!atomic_load_explicit(&first->seq, memory_order_acquire))
+		return false;
+	memcpy(cause, first, sizeof(*cause));
+	return true;
+}
+
 bool witnessed_cause(const struct nic_segment *seg, uint64_t position, struct cause *cause)
 {
-	return copy_record(seg->causes.slots, sizeof(*cause), NIC_CAUSES, position, cause);
+	if (copy_record(seg->causes.slots, sizeof(*cause), NIC_CAUSES, position, cause))
+		return true;
+	for (unsigned i = 0; i < CAUSE_KINDS; i++)
+		if (atomic_load(&seg->causes.kinds.firsts[i].seq) == position + 1)
+			return copy_first(seg, i, cause);
+	return false;
+}
+
+unsigned witnessed_causes(const struct nic_segment *seg, struct cause *causes)
+{
+	uint64_t next = atomic_load(&seg->causes.next), oldest = next > NIC_CAUSES ? next - NIC_CAUSES : 0;
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < CAUSE_KINDS; i++) {
+		uint64_t seq = atomic_load(&seg->causes.kinds.firsts[i].seq);
+
+		count += seq && seq <= oldest && copy_first(seg, i, &causes[count]);
+	}
+	return count + witnessed_records(seg->causes.slots, sizeof(*causes), NIC_CAUSES, next, causes + count);
+}
+
+uint64_t witnessed_times(const struct nic_segment *seg, uint64_t kind)
+{
+	for (unsigned i = 0; i < CAUSE_KINDS; i++)
+		if (atomic_load(&seg->causes.kinds.kinds[i]) == kind)
+			return atomic_load(&seg->causes.kinds.counts[i]);
+	return 0;
 }

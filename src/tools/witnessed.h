@@ -19,6 +19,13 @@ const struct nic_segment *witnessed_map(int fd);
 unsigned witnessed_records(const void *slots, size_t size, uint64_t count, uint64_t next, void *to);
 
 /* The cause of this position, if it is still there. */
+/* All causes that are known still, the firsts of their kinds before the others: at most WITNESSED_CAUSES. */
+#define WITNESSED_CAUSES (NIC_CAUSES + CAUSE_KINDS)
+unsigned witnessed_causes(const struct nic_segment *seg, struct cause *causes);
+
+/* How often causes of this kind (cause_kind()) came; 0: there are more kinds of this code than are told apart. */
+uint64_t witnessed_times(const struct nic_segment *seg, uint64_t kind);
+
 bool witnessed_cause(const struct nic_segment *seg, uint64_t position, struct cause *cause);
 
 #endif

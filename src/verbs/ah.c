@@ -24,7 +24,7 @@ static int check_attributes(struct verbs_ctx *ctx, const struct ibv_ah_attr *att
 	uint32_t entries = ctx->device->gids.count;
 
 	if (attr->port_num != 1)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .limit = 1,
+		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_AH_PORT, .limit = 1,
 			      .value = attr->port_num);
 	if (!attr->is_global)
 		return refuse(ctx, EINVAL, CAUSE_NO_GRH, .limit = entries);
@@ -148,7 +148,7 @@ int verb_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct i
 	}
 	version_tclass_flow = be32toh(grh->version_tclass_flow);
 	if (version_tclass_flow >> 28 != 6) {
-		refuse(ctx, EPROTONOSUPPORT, CAUSE_CREATE_ARGUMENT, .limit = 6,
+		refuse(ctx, EPROTONOSUPPORT, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_AH_GRH, .limit = 6,
 		       .value = version_tclass_flow >> 28);
 		return -1;
 	}

@@ -2,9 +2,13 @@
 /* Refusing: every verb that says no leaves the reason in the segment's ring. And counting, which is one reason. */
 #include "verbs/verbs.h"
 
+#include <unistd.h>
+
 int refuse_with(struct verbs_ctx *ctx, int error, struct cause *cause)
 {
 	cause->error = error;
+	if (cause->code == CAUSE_FORKED)
+		cause->value = (uint64_t)getpid();
 	cause_record(nic_causes(ctx->nic), cause);
 	errno = error;
 	return error;
@@ -32,6 +36,13 @@ static uint32_t limit_of(const struct nic_limits *limits, enum verbs_kind kind)
 	}
 }
 
+/* What makes one. */
+static const enum cause_thing makers[KINDS] = {
+	[KIND_PD] = CAUSE_THING_ALLOC_PD,  [KIND_MR] = CAUSE_THING_REG_MR,    [KIND_MW] = CAUSE_THING_ALLOC_MW,
+	[KIND_CQ] = CAUSE_THING_CREATE_CQ, [KIND_QP] = CAUSE_THING_CREATE_QP, [KIND_SRQ] = CAUSE_THING_CREATE_SRQ,
+	[KIND_AH] = CAUSE_THING_CREATE_AH,
+};
+
 int object_count(struct verbs_ctx *ctx, enum verbs_kind kind)
 {
 	uint32_t limit = limit_of(ctx->limits, kind);
@@ -39,8 +50,7 @@ int object_count(struct verbs_ctx *ctx, enum verbs_kind kind)
 	if (atomic_fetch_add(&ctx->device->objects[kind], 1) < limit)
 		return 0;
 	object_uncount(ctx, kind);
-	return refuse(ctx, ENOMEM, CAUSE_OBJECT_TABLE_FULL, .limit = limit,
-		      .value = (uint64_t)limit + 1);
+	return refuse(ctx, ENOMEM, CAUSE_OBJECT_TABLE_FULL, .thing = makers[kind], .limit = limit, .value = (uint64_t)limit + 1);
 }
 
 void object_uncount(struct verbs_ctx *ctx, enum verbs_kind kind)

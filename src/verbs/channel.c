@@ -51,7 +51,7 @@ int verb_destroy_comp_channel(struct ibv_comp_channel *handle)
 		list_del(&channel->of_ctx);
 	pthread_mutex_unlock(&handle->context->mutex);
 	if (users)
-		return refuse(ctx, EBUSY, CAUSE_BUSY, .count = (uint64_t)users);
+		return refuse(ctx, EBUSY, CAUSE_BUSY, .thing = CAUSE_THING_DESTROY_CHANNEL, .count = (uint64_t)users);
 	nic_channel_destroy(&channel->nic);
 	free(channel);
 	return 0;

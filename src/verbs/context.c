@@ -32,18 +32,18 @@ EXPORT(query_device, 1.1);
 
 static int close_xrcd(struct ibv_xrcd *xrcd)
 {
-	return refuse(to_ctx(xrcd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
+	return refuse(to_ctx(xrcd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_XRCD);
 }
 
 static struct ibv_flow *create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr)
 {
 	(void)attr;
-	return refuse_null(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = qp->qp_num);
+	return refuse_null(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_FLOW, .qpn = qp->qp_num);
 }
 
 static int destroy_flow(struct ibv_flow *flow)
 {
-	return refuse(to_ctx(flow->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
+	return refuse(to_ctx(flow->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_FLOW);
 }
 
 static void fill_device_attr(const struct verbs_ctx *ctx, struct ibv_device_attr *attr)
@@ -106,9 +106,9 @@ static int query_device_ex(struct ibv_context *context,
 	};
 
 	if (input && input->comp_mask)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = input->comp_mask);
+		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_QUERY_INPUT, .value = input->comp_mask);
 	if (attr_size < sizeof(full.orig_attr))
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr_size);
+		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_QUERY_SIZE, .value = attr_size);
 	fill_device_attr(ctx, &full.orig_attr);
 	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
 	memset(attr, 0, attr_size);
@@ -120,7 +120,7 @@ static int query_device_ex(struct ibv_context *context,
 static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
 	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
-		return refuse(to_ctx(context), EINVAL, CAUSE_CREATE_ARGUMENT,
+		return refuse(to_ctx(context), EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_RT_VALUES,
 			      .value = values->comp_mask);
 	if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK)
 		values->raw_clock = (struct timespec){ .tv_nsec = (long)nic_wall_clock() };

@@ -8,11 +8,11 @@ EXPORT(create_cq, 1.1);
 EXPORT(resize_cq, 1.1);
 EXPORT(destroy_cq, 1.1);
 
-static int check_cqe(struct verbs_ctx *ctx, uint32_t cqe)
+static int check_cqe(struct verbs_ctx *ctx, uint32_t cqe, enum cause_thing thing)
 {
 	if (cqe && cqe <= ctx->limits->max_cqe)
 		return 0;
-	return refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .limit = ctx->limits->max_cqe, .value = cqe);
+	return refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .thing = thing, .count = 1, .limit = ctx->limits->max_cqe, .value = cqe);
 }
 
 static int check_channel(struct verbs_ctx *ctx, const struct ibv_comp_channel *channel,
@@ -21,10 +21,10 @@ static int check_channel(struct verbs_ctx *ctx, const struct ibv_comp_channel *c
 	int vectors = ctx->vctx.context.num_comp_vectors;
 
 	if (channel && channel->context != &ctx->vctx.context)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_PD_MISMATCH);
+		return refuse(ctx, EINVAL, CAUSE_CREATE_PD_MISMATCH, .thing = CAUSE_THING_CQ_CHANNEL);
 	if (comp_vector >= 0 && comp_vector < vectors)
 		return 0;
-	return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .limit = (uint64_t)vectors - 1,
+	return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_CQ_VECTOR, .limit = (uint64_t)vectors - 1,
 		      .value = (uint64_t)comp_vector);
 }
 
@@ -46,8 +46,7 @@ struct verbs_cq *cq_make(struct verbs_ctx *ctx, uint32_t cqe, void *cq_context,
 
 	if (is_forked(ctx))
 		return refuse_null(ctx, EIO, CAUSE_FORKED);
-	if (check_cqe(ctx, cqe) || check_channel(ctx, channel, comp_vector) ||
-	    object_count(ctx, KIND_CQ))
+	if (check_cqe(ctx, cqe, CAUSE_THING_CQ_CQE) || check_channel(ctx, channel, comp_vector) || object_count(ctx, KIND_CQ))
 		return NULL;
 	cq = calloc(1, sizeof(*cq));
 	if (!cq) {
@@ -96,7 +95,7 @@ int verb_resize_cq(struct ibv_cq *handle, int cqe)
 
 	if (is_forked(ctx))
 		return refuse(ctx, EIO, CAUSE_FORKED);
-	if (check_cqe(ctx, cqe < 0 ? 0 : (uint32_t)cqe))
+	if (check_cqe(ctx, cqe < 0 ? 0 : (uint32_t)cqe, CAUSE_THING_CQ_RESIZE))
 		return errno;
 	error = nic_cq_resize(&cq->nic, (uint32_t)cqe);
 	if (error)
@@ -125,7 +124,7 @@ int verb_destroy_cq(struct ibv_cq *handle)
 	}
 	error = nic_cq_destroy(&cq->nic);
 	if (error)
-		return refuse(ctx, error, CAUSE_BUSY, .qpn = handle->handle,
+		return refuse(ctx, error, CAUSE_BUSY, .thing = CAUSE_THING_DESTROY_CQ, .qpn = handle->handle,
 			      .count = atomic_load(&cq->nic.users));
 	/* From here on nobody hands out events of this CQ. */
 	nic_event_forget(&ctx->events, handle);

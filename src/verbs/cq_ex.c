@@ -38,7 +38,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	if (is_forked(ctx))
 		return refuse(ctx, EIO, CAUSE_FORKED);
 	if (attr && attr->comp_mask)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr->comp_mask);
+		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_CQ_POLL_MASK, .value = attr->comp_mask);
 	do {
 		nic_lock(&cq->nic.lock);
 		nic_cq_begin(&cq->nic);
@@ -120,7 +120,7 @@ static uint64_t read_timestamp(struct ibv_cq_ex *ex)
 
 static void not_asked_for(struct ibv_cq_ex *ex)
 {
-	refuse(to_ctx(ex->context), EINVAL, CAUSE_CREATE_ARGUMENT, .qpn = ex->handle);
+	refuse(to_ctx(ex->context), EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_CQ_READ, .qpn = ex->handle);
 }
 
 static uint64_t not_asked_for_64(struct ibv_cq_ex *ex)
@@ -186,17 +186,18 @@ struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_a
 	struct verbs_cq *cq;
 
 	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
-		return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr->comp_mask);
+		return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_CQ_COMP_MASK, .value = attr->comp_mask);
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
-		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .value = attr->comp_mask);
+		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_CQ_COMP_MASK,
+				   .value = attr->comp_mask);
 	if (attr->wc_flags & ~WC_FLAGS)
-		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .limit = WC_FLAGS,
+		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_CQ_WC_FLAGS, .limit = WC_FLAGS,
 				   .value = attr->wc_flags);
 	/* Overrun is always an error here. Single-threaded use needs no less locking: initiators come in too. */
 	if (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
-		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .value = flags);
+		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_CQ_FLAGS, .value = flags);
 	if (attr->comp_vector > INT32_MAX)
-		return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr->comp_vector);
+		return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_CQ_VECTOR, .value = attr->comp_vector);
 
 	cq = cq_make(ctx, attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
 	if (!cq)

@@ -33,7 +33,7 @@ static int check_access(struct verbs_ctx *ctx, unsigned access)
 {
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
 	if (access & IBV_ACCESS_ON_DEMAND || (access & IBV_ACCESS_MW_BIND && !ctx->limits->windows))
-		return refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .access = access);
+		return refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_MR_ACCESS, .access = access);
 	if (access & ~(unsigned)KNOWN_ACCESS)
 		return refuse(ctx, EINVAL, CAUSE_REG_ACCESS, .access = access);
 	if ((access & NEEDS_LOCAL_WRITE) && !(access & IBV_ACCESS_LOCAL_WRITE))
@@ -112,7 +112,7 @@ struct ibv_mr *verb_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len
 {
 	(void)iova;
 	(void)fd;
-	return refuse_null(to_ctx(pd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .addr = offset,
+	return refuse_null(to_ctx(pd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_REG_DMABUF, .addr = offset,
 			   .length = length, .access = (unsigned)access);
 }
 
@@ -121,12 +121,12 @@ static int check_reregistration(struct verbs_ctx *ctx, int flags, struct ibv_pd 
 				size_t length, int access)
 {
 	if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .opcode = (unsigned)flags);
+		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_REREG_FLAGS, .value = (unsigned)flags);
 	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !length))
 		return refuse(ctx, EINVAL, CAUSE_REG_RANGE, .addr = (uintptr_t)addr,
 			      .length = length);
 	if ((flags & IBV_REREG_MR_CHANGE_PD) && (!pd || pd->context != &ctx->vctx.context))
-		return refuse(ctx, EINVAL, CAUSE_CREATE_PD_MISMATCH);
+		return refuse(ctx, EINVAL, CAUSE_CREATE_PD_MISMATCH, .thing = CAUSE_THING_REREG_PD);
 	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
 		return access ? refuse(ctx, EINVAL, CAUSE_REG_ACCESS, .access = (unsigned)access) :
 				0;

@@ -18,9 +18,9 @@ struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	if (is_forked(ctx))
 		return refuse_null(ctx, EIO, CAUSE_FORKED);
 	if (!ctx->limits->windows)
-		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .value = type);
+		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_ALLOC_MW, .value = type);
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
-		return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = type);
+		return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_MW_TYPE, .value = type);
 	if (object_count(ctx, KIND_MW))
 		return NULL;
 	mw = calloc(1, sizeof(*mw));

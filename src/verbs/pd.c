@@ -35,7 +35,7 @@ int verb_dealloc_pd(struct ibv_pd *handle)
 	uint32_t users = atomic_load(&pd->users);
 
 	if (users && !is_forked(ctx))
-		return refuse(ctx, EBUSY, CAUSE_BUSY, .pd = pd->number, .count = users);
+		return refuse(ctx, EBUSY, CAUSE_BUSY, .thing = CAUSE_THING_DEALLOC_PD, .pd = pd->number, .count = users);
 	object_leave(ctx, KIND_PD, &pd->of_ctx);
 	free(pd);
 	return 0;

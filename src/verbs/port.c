@@ -35,7 +35,7 @@ static int check_port(struct verbs_ctx *ctx, uint32_t port_num)
 {
 	if (port_num == 1)
 		return 0;
-	return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .limit = 1, .value = port_num);
+	return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_PORT, .limit = 1, .value = port_num);
 }
 
 /* The largest whose packets, with all headers, fit into what the interface of the first GID sends. */
@@ -126,7 +126,7 @@ int query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_in
 	int error;
 
 	if (flags || entry_size < sizeof(entry))
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT,
+		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = flags ? CAUSE_THING_GID_FLAGS : CAUSE_THING_GID_ENTRY,
 			      .value = flags ? flags : entry_size);
 	error = find_gid(ctx, port_num, gid_index, &entry);
 	if (error)
@@ -144,10 +144,10 @@ ssize_t query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entri
 	ssize_t filled = 0;
 
 	if (flags)
-		return -refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = flags);
+		return -refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_GID_FLAGS, .value = flags);
 	if (max_entries < present)
-		return -refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .limit = max_entries,
-			       .value = present);
+		return -refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_GID_ENTRIES, .value = max_entries,
+			       .count = present);
 	for (uint32_t i = 0; i < count && (size_t)filled < max_entries; i++) {
 		void *out = (char *)entries + (size_t)filled * entry_size;
 		int error = query_gid_ex(context, 1, i, out, 0, entry_size);
@@ -179,7 +179,7 @@ int verb_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __
 	if (check_port(ctx, port_num))
 		return -1;
 	if (index) {
-		refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .limit = 0, .value = (uint64_t)index);
+		refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_PKEY_INDEX, .limit = 0, .value = (uint64_t)index);
 		return -1;
 	}
 	*pkey = htobe16(DEFAULT_PKEY);

@@ -16,8 +16,10 @@ EXPORT(query_ece, 1.10);
 EXPORT(set_ece, 1.10);
 EXPORT(query_qp_data_in_order, 1.14);
 
-#define LIMIT(ctx, maximum, asked) \
-	refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .limit = (maximum), .value = (asked))
+#define LIMIT(ctx, name, maximum, asked) \
+	refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .thing = CAUSE_THING_QP_##name, .limit = (maximum), .value = (asked))
+#define ARGUMENT(ctx, name, ...)    refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_QP_##name, __VA_ARGS__)
+#define UNSUPPORTED(ctx, name, ...) refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_QP_##name, __VA_ARGS__)
 
 static int check_capabilities(struct verbs_ctx *ctx, const struct ibv_qp_init_attr_ex *attr)
 {
@@ -25,17 +27,17 @@ static int check_capabilities(struct verbs_ctx *ctx, const struct ibv_qp_init_at
 	const struct ibv_qp_cap *cap = &attr->cap;
 
 	if (cap->max_send_wr > limits->max_qp_wr)
-		return LIMIT(ctx, limits->max_qp_wr, cap->max_send_wr);
+		return LIMIT(ctx, SEND_WR, limits->max_qp_wr, cap->max_send_wr);
 	if (cap->max_send_sge > limits->max_sge)
-		return LIMIT(ctx, limits->max_sge, cap->max_send_sge);
+		return LIMIT(ctx, SEND_SGE, limits->max_sge, cap->max_send_sge);
 	if (cap->max_inline_data > limits->max_inline)
-		return LIMIT(ctx, limits->max_inline, cap->max_inline_data);
+		return LIMIT(ctx, INLINE, limits->max_inline, cap->max_inline_data);
 	if (attr->srq) /* the receive queue's numbers are ignored then */
 		return 0;
 	if (cap->max_recv_wr > limits->max_qp_wr)
-		return LIMIT(ctx, limits->max_qp_wr, cap->max_recv_wr);
+		return LIMIT(ctx, RECV_WR, limits->max_qp_wr, cap->max_recv_wr);
 	if (cap->max_recv_sge > limits->max_sge)
-		return LIMIT(ctx, limits->max_sge, cap->max_recv_sge);
+		return LIMIT(ctx, RECV_SGE, limits->max_sge, cap->max_recv_sge);
 	return 0;
 }
 
@@ -43,14 +45,26 @@ static int check_objects(struct verbs_ctx *ctx, const struct ibv_qp_init_attr_ex
 {
 	const struct ibv_context *context = &ctx->vctx.context;
 
-	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !attr->send_cq ||
-	    !attr->recv_cq)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .opcode = attr->comp_mask);
-	if (attr->pd->context != context || attr->send_cq->context != context ||
-	    attr->recv_cq->context != context || (attr->srq && attr->srq->context != context))
-		return refuse(ctx, EINVAL, CAUSE_CREATE_PD_MISMATCH);
+	const struct ibv_pd *pd = attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL;
+	const struct {
+		enum cause_thing thing;
+		const struct ibv_context *context; /* NULL: it is not there */
+		bool needed;
+	} objects[] = {
+		{ CAUSE_THING_QP_PD, pd ? pd->context : NULL, true },
+		{ CAUSE_THING_QP_SEND_CQ, attr->send_cq ? attr->send_cq->context : NULL, true },
+		{ CAUSE_THING_QP_RECV_CQ, attr->recv_cq ? attr->recv_cq->context : NULL, true },
+		{ CAUSE_THING_QP_SRQ, attr->srq ? attr->srq->context : NULL, false },
+	};
+
+	for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) {
+		if (objects[i].needed && !objects[i].context)
+			return refuse(ctx, EINVAL, CAUSE_CREATE_NULL, .thing = objects[i].thing);
+		if (objects[i].context && objects[i].context != context)
+			return refuse(ctx, EINVAL, CAUSE_CREATE_PD_MISMATCH, .thing = objects[i].thing);
+	}
 	if (attr->srq && attr->qp_type == IBV_QPT_UC)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr->qp_type);
+		return ARGUMENT(ctx, TYPE, .value = attr->qp_type);
 	return 0;
 }
 
@@ -61,15 +75,14 @@ static int check_creation(struct verbs_ctx *ctx, const struct ibv_qp_init_attr_e
 	uint64_t operations = qp_ex_operations(attr->qp_type, ctx->limits);
 
 	if (!operations)
-		return refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .value = attr->qp_type);
+		return UNSUPPORTED(ctx, TYPE, .value = attr->qp_type);
 	if (attr->comp_mask & ~known)
-		return refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .value = attr->comp_mask);
+		return UNSUPPORTED(ctx, COMP_MASK, .value = attr->comp_mask);
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
-		return refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .value = attr->create_flags);
+		return UNSUPPORTED(ctx, FLAGS, .value = attr->create_flags);
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
 	    (attr->send_ops_flags & ~operations))
-		return refuse(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .limit = operations,
-			      .value = attr->send_ops_flags);
+		return UNSUPPORTED(ctx, SEND_OPS, .limit = operations, .value = attr->send_ops_flags);
 	if (check_objects(ctx, attr))
 		return errno;
 	return check_capabilities(ctx, attr);
@@ -237,7 +250,7 @@ int verb_destroy_qp(struct ibv_qp *handle)
 		return 0;
 	}
 	if (group_has(&qp->nic))
-		return refuse(ctx, EBUSY, CAUSE_BUSY, .qpn = handle->qp_num);
+		return refuse(ctx, EBUSY, CAUSE_BUSY, .thing = CAUSE_THING_DESTROY_QP, .qpn = handle->qp_num);
 	nic_qp_destroy(&qp->nic);
 	nic_event_forget(&ctx->events, handle);
 	wait_for_acknowledgement(&handle->mutex, &handle->cond, &handle->events_completed,
@@ -264,12 +277,12 @@ void qp_abandon(struct list *of_ctx)
 int verb_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	(void)ece;
-	return refuse(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = qp->qp_num);
+	return refuse(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_ECE, .qpn = qp->qp_num);
 }
 
 int verb_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	return refuse(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = qp->qp_num,
+	return refuse(to_ctx(qp->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_ECE, .qpn = qp->qp_num,
 		      .value = ece->vendor_id);
 }
 

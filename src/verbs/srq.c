@@ -14,10 +14,10 @@ static int check_limits(struct verbs_ctx *ctx, const struct ibv_srq_attr *attr)
 	const struct nic_limits *limits = ctx->limits;
 
 	if (!attr->max_wr || attr->max_wr > limits->max_srq_wr)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .limit = limits->max_srq_wr,
+		return refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .thing = CAUSE_THING_SRQ_WR, .count = 1, .limit = limits->max_srq_wr,
 			      .value = attr->max_wr);
 	if (attr->max_sge > limits->max_srq_sge)
-		return refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .limit = limits->max_srq_sge,
+		return refuse(ctx, EINVAL, CAUSE_CREATE_LIMIT, .thing = CAUSE_THING_SRQ_SGE, .limit = limits->max_srq_sge,
 			      .value = attr->max_sge);
 	return 0;
 }
@@ -31,7 +31,7 @@ struct ibv_srq *verb_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *att
 	if (is_forked(ctx))
 		return refuse_null(ctx, EIO, CAUSE_FORKED);
 	if (!ctx->limits->max_srq)
-		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
+		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_CREATE_SRQ);
 	if (check_limits(ctx, &attr->attr) || object_count(ctx, KIND_SRQ))
 		return NULL;
 	srq = calloc(1, sizeof(*srq));
@@ -74,15 +74,15 @@ struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq_init_a
 									    IBV_SRQT_BASIC;
 
 	if (type != IBV_SRQT_BASIC)
-		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .value = type);
-	return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .value = attr->comp_mask);
+		return refuse_null(ctx, EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_SRQ_TYPE, .value = type);
+	return refuse_null(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_SRQ_COMP_MASK, .value = attr->comp_mask);
 }
 
 /* Only XRC SRQs have a number that peers use. */
 int get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
 {
 	(void)srq_num;
-	return refuse(to_ctx(srq->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = srq->handle);
+	return refuse(to_ctx(srq->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_SRQ_NUM, .qpn = srq->handle);
 }
 
 int verb_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
@@ -92,11 +92,11 @@ int verb_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 	if (is_forked(ctx))
 		return refuse(ctx, EIO, CAUSE_FORKED);
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
-		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .qpn = srq->handle,
-			      .opcode = (unsigned)mask);
+		return refuse(ctx, EINVAL, CAUSE_CREATE_ARGUMENT, .thing = CAUSE_THING_SRQ_ATTR_MASK, .qpn = srq->handle,
+			      .value = (unsigned)mask);
 	/* The device does not have IBV_DEVICE_SRQ_RESIZE. */
 	if (mask & IBV_SRQ_MAX_WR)
-		return refuse(ctx, EINVAL, CAUSE_NOT_SUPPORTED, .qpn = srq->handle,
+		return refuse(ctx, EINVAL, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_SRQ_MAX_WR, .qpn = srq->handle,
 			      .opcode = (unsigned)mask);
 	if (mask & IBV_SRQ_LIMIT)
 		return answer(nic_srq_arm_limit(&to_srq(srq)->nic, attr->srq_limit));
@@ -139,7 +139,7 @@ int verb_destroy_srq(struct ibv_srq *handle)
 	}
 	error = nic_srq_destroy(&srq->nic);
 	if (error)
-		return refuse(ctx, error, CAUSE_BUSY, .qpn = handle->handle,
+		return refuse(ctx, error, CAUSE_BUSY, .thing = CAUSE_THING_DESTROY_SRQ, .qpn = handle->handle,
 			      .count = atomic_load(&srq->nic.users));
 	nic_event_forget(&ctx->events, handle);
 	wait_for_acknowledgement(&handle->mutex, &handle->cond, &handle->events_completed,

@@ -21,33 +21,33 @@ struct ibv_context *verb_import_device(int cmd_fd)
 
 struct ibv_pd *verb_import_pd(struct ibv_context *context, uint32_t pd_handle)
 {
-	return refuse_null(to_ctx(context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .pd = pd_handle);
+	return refuse_null(to_ctx(context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_IMPORT, .pd = pd_handle);
 }
 
 struct ibv_mr *verb_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
-	return refuse_null(to_ctx(pd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = mr_handle);
+	return refuse_null(to_ctx(pd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_IMPORT, .qpn = mr_handle);
 }
 
 struct ibv_dm *verb_import_dm(struct ibv_context *context, uint32_t dm_handle)
 {
-	return refuse_null(to_ctx(context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .qpn = dm_handle);
+	return refuse_null(to_ctx(context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_IMPORT, .qpn = dm_handle);
 }
 
 /* Nobody has imported anything. */
 void verb_unimport_pd(struct ibv_pd *pd)
 {
-	refuse(to_ctx(pd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
+	refuse(to_ctx(pd->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_IMPORT);
 }
 
 void verb_unimport_mr(struct ibv_mr *mr)
 {
-	refuse(to_ctx(mr->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
+	refuse(to_ctx(mr->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_IMPORT);
 }
 
 void verb_unimport_dm(struct ibv_dm *dm)
 {
-	refuse(to_ctx(dm->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
+	refuse(to_ctx(dm->context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_IMPORT);
 }
 
 /* For providers that build Ethernet headers. */
@@ -57,5 +57,5 @@ int verb_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr
 	(void)attr;
 	(void)eth_mac;
 	(void)vid;
-	return -refuse(to_ctx(context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED);
+	return -refuse(to_ctx(context), EOPNOTSUPP, CAUSE_NOT_SUPPORTED, .thing = CAUSE_THING_ETH_L2);
 }

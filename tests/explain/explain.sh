@@ -75,7 +75,7 @@ limits_of_other_cards_are_told() {
 	for way in "inline_of_few_cards 850 101" "sges_of_few_cards 20 6"; do
 		set -- $way
 		status 99 $english "$uroce" run --profile=e810 -- "$HERE/mistakes" "$1"
-		says CREATE_LIMIT "$2 was asked for, and the device allows $3\." err
+		says CREATE_LIMIT "$2 was asked for, and the device allows $3 at most\." err
 		status 99 $chinese "$uroce" run --profile=e810 -- "$HERE/mistakes" "$1"
 		says CREATE_LIMIT "$2.*$3" err
 		grep -q '怎么办：' err || fail "no remedy in: $(cat err)"
@@ -161,6 +161,65 @@ what_repeats_is_summed_up() {
 	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" many_times
 	same "sentences" 1 "$(grep -c 'do not go together' err)"
 	grep -q 'happened 1000 times in all' err || fail "said $(cat err)"
+}
+
+# Whatever comes later.
+first_of_each_kind_is_kept() {
+	mkdir -m 700 runtime
+	UROCE_RUNTIME_DIR=$PWD/runtime
+	export UROCE_RUNTIME_DIR
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" first_cause_of_many
+	says RKEY_IS_LKEY "$(fill 'QP {a}, IBV_WR_RDMA_WRITE with wr_id 5 .*which is the lkey of')" err
+	says SQ_FULL "$(fill 'QP {c}, IBV_WR_SEND with wr_id 16 ')" err
+	grep -q 'SQ_FULL (cause 104), 6000 times' err || fail "said $(cat err)"
+	status 0 $english "$uroce" explain --last
+	says RKEY_IS_LKEY 'which is the lkey of' out
+	status 0 $english "$uroce" trace -o traced.html -- "$HERE/mistakes" first_cause_of_many
+	grep -q 'which is the lkey of' traced.html || fail "the trace has no sentence of the first cause"
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" one_cause_many_times
+	grep -q 'POST_SGES (cause 102), 6000 times' err || fail "said $(cat err)"
+	status 0 $english "$uroce" explain --last
+	says POST_SGES 'with wr_id 0 ' out
+}
+
+different_mistakes_of_one_code_are_told_apart() {
+	for way in explain 'run -e stderr'; do
+		status 0 $english "$uroce" $way -- "$HERE/mistakes" several_limits
+		same "paragraphs" 3 "$(grep -c 'CREATE_LIMIT (cause' err)"
+		says CREATE_LIMIT 'cap.max_send_sge of ibv_create_qp: 1000 was asked for' err
+		says CREATE_LIMIT 'cap.max_inline_data of ibv_create_qp: 100000 was asked for' err
+		says CREATE_LIMIT 'cqe of ibv_create_cq: 0 was asked for' err
+	done
+}
+
+one_mistake_of_many_queue_pairs_is_bounded() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" one_cause_of_many_qps
+	same "paragraphs" 8 "$(grep -c 'POST_STATE (cause 100)$' err)"
+	grep -q 'POST_STATE (cause 100): 12 more, of other objects' err || fail "said $(cat err)"
+	status 0 $english "$uroce" run -e stderr -- "$HERE/mistakes" one_cause_of_many_qps
+	same "paragraphs" 8 "$(grep -c 'POST_STATE (cause 100)$' err)"
+	grep -q '12 more causes were recorded' err || fail "said $(cat err)"
+}
+
+forked_child_has_its_causes() {
+	for way in explain 'run -e stderr'; do
+		status 0 $english "$uroce" $way -- "$HERE/mistakes" child_uses_what_it_inherited
+		says FORKED 'process [0-9]+ inherited the object over fork' err
+	done
+	status 0 $chinese "$uroce" explain -- "$HERE/mistakes" child_uses_what_it_inherited
+	says FORKED '进程 [0-9]+ 经 fork 继承了该对象' err
+}
+
+signal_that_ended_it_is_told() {
+	status 137 $english "$uroce" explain -- "$HERE/mistakes" killed
+	grep -q 'mistakes: ended by signal 9 (SIGKILL' err || fail "said $(cat err)"
+	status 137 $chinese "$uroce" explain -- "$HERE/mistakes" killed
+	grep -q '被信号 9 (SIGKILL' err || fail "said $(cat err)"
+}
+
+cq_has_the_stack_of_its_creation() {
+	status 0 $english "$uroce" explain -- "$HERE/mistakes" cq_overflow
+	has_stack 'The completion queue was created by:' 'open_device at ' 'connect_both at ' 'cq_overflow at '
 }
 
 file_is_appended_to() {
@@ -409,6 +468,24 @@ what_logs_show_is_understood() {
 	grep -q rdma_reject out || fail "$(cat out)"
 	status 0 $english "$uroce" explain reject 8
 	grep -q 'nobody listens' out || fail "$(cat out)"
+	for query in 'wc.status=12 vendor_err=129' 'Failed status 12: wr_id 0 syndrom 0x81'; do
+		status 0 $english "$uroce" explain "$query"
+		grep -q 'PEER_ABSENT (' out || fail "$query: $(cat out)"
+		grep -q 'vendor_err 129 (0x81) is none of uroce' out || fail "$query: $(cat out)"
+		grep -q GROUP_JOIN out && fail "$query: $(cat out)"
+		status 0 $chinese "$uroce" explain "$query"
+		grep -q '129 (0x81) 不是 uroce' out || fail "$query: $(cat out)"
+	done
+	status 0 $english "$uroce" explain 'wc.status=10, vendor_err=20'
+	same "causes" 1 "$(grep -c '^  [A-Z_]* (' out)"
+	grep -q 'RKEY_UNKNOWN (20)' out || fail "$(cat out)"
+	for query in 'CQ error' IBV_EVENT_CQ_ERR 'got event IBV_EVENT_CQ_ERR (0)'; do
+		status 0 $english "$uroce" explain "$query"
+		grep -q 'CQ_OVERFLOW (61)' out || fail "$query: $(cat out)"
+		status 0 $chinese "$uroce" explain "$query"
+		grep -q '异步事件 IBV_EVENT_CQ_ERR' out || fail "$query: $(cat out)"
+	done
+	refused 1 "is no cause" $english "$uroce" explain 'ibv_frobnicate: 12'
 	refused 1 "is no cause" $english "$uroce" explain no such thing
 	refused 1 "is no cause" $english "$uroce" explain 55555
 }

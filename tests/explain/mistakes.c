@@ -28,13 +28,15 @@ static struct ibv_context *context;
 static struct ibv_pd *pd, *other_pd;
 static struct ibv_cq *cq, *receive_cq;
 static struct ibv_qp *a, *b;
+static struct ibv_srq *srq; /* of the receives, or NULL */
+static bool receive_cq_is_cq;
 static struct ibv_mr *mr, *remote;
 static uint8_t *memory, *remote_memory;
 static union ibv_gid gid;
 
 /* What the cases change. */
 static struct {
-	uint32_t depth, sges, inline_bytes;
+	uint32_t depth, receives, sges, inline_bytes;
 	int cqe, receive_cqe;
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
 	enum ibv_mtu mtu_a, mtu_b;
@@ -43,6 +45,7 @@ static struct {
 	uint32_t sq_psn;   /* of both; the other end expects 0 */
 	unsigned b_access;
 } with = { .depth = 16,
+	   .receives = 16,
 	   .sges = 2,
 	   .inline_bytes = 64,
 	   .cqe = 256,
@@ -83,7 +86,7 @@ static void open_device(void)
 	pd = ibv_alloc_pd(context);
 	other_pd = ibv_alloc_pd(context);
 	cq = ibv_create_cq(context, with.cqe, NULL, with.has_channel ? ibv_create_comp_channel(context) : NULL, 0);
-	receive_cq = ibv_create_cq(context, with.receive_cqe, NULL, NULL, 0);
+	receive_cq = receive_cq_is_cq ? cq : ibv_create_cq(context, with.receive_cqe, NULL, NULL, 0);
 	memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	remote_memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(pd && other_pd && cq && receive_cq, "creating");
@@ -94,9 +97,11 @@ static void open_device(void)
 
 static struct ibv_qp *make_qp(void)
 {
-	struct ibv_qp_init_attr attr = {
-		.send_cq = cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC, .cap = { with.depth, 16, with.sges, 2, with.inline_bytes }
-	};
+	struct ibv_qp_init_attr attr = { .send_cq = cq,
+					 .recv_cq = receive_cq,
+					 .srq = srq,
+					 .qp_type = IBV_QPT_RC,
+					 .cap = { with.depth, with.receives, with.sges, 2, with.inline_bytes } };
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = with.b_access };
 
@@ -255,6 +260,52 @@ static void rnr_posted_too_late(void)
 	sleep(2);
 	post_receive(receive_sge());
 	ends_with(IBV_WC_SUCCESS);
+}
+
+static void late_receive(uint8_t timer)
+{
+	with.rnr_retry = 7;
+	with.min_rnr_timer = timer;
+	connect_both();
+	post(IBV_WR_SEND, 5, sge_of(8), 0, 0);
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	post_receive(receive_sge());
+	ends_with(IBV_WC_SUCCESS);
+}
+
+static void rnr_timer_of_zero(void)
+{
+	late_receive(0);
+}
+
+static void receive_posted_late(void)
+{
+	late_receive(12); /* 0.64 ms */
+}
+
+/* Three queue pairs share two receives. */
+static void rnr_of_shared_queue(void)
+{
+	struct ibv_srq_init_attr of_srq = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_recv_wr wr = { .wr_id = 1, .num_sge = 1 }, *bad;
+	struct ibv_sge sge;
+
+	open_device();
+	srq = ibv_create_srq(pd, &of_srq);
+	must(srq, "ibv_create_srq");
+	sge = receive_sge();
+	wr.sg_list = &sge;
+	must(!ibv_post_srq_recv(srq, &wr, &bad) && !ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
+	a = make_qp();
+	b = make_qp();
+	connect_to(a, b->qp_num, &gid, with.mtu_a);
+	connect_to(b, a->qp_num, &gid, with.mtu_b);
+	say("a", a->qp_num);
+	say("b", b->qp_num);
+	for (uint64_t i = 0; i < 3; i++) {
+		post(IBV_WR_SEND, i, sge_of(8), 0, 0);
+		ends_with(i < 2 ? IBV_WC_SUCCESS : IBV_WC_RNR_RETRY_EXC_ERR);
+	}
 }
 
 static void send_to_nobody(void)
@@ -884,6 +935,185 @@ static void region_unmapped(void)
 	must(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 }
 
+/* Something of the library's is mapped there when it is deregistered. */
+static void region_unmapped_and_used(void)
+{
+	const size_t length = 1 << 20;
+
+	connect_both();
+
+	void *large = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	must(large != MAP_FAILED, "mmap");
+	memset(large, 1, length);
+
+	struct ibv_mr *region = ibv_reg_mr(pd, large, length, ALL);
+
+	must(region, "ibv_reg_mr");
+	say("addr", (uintptr_t)large);
+	say("key", region->lkey);
+	munmap(large, length);
+	post(IBV_WR_RDMA_WRITE, 5, sge_of(8), (uintptr_t)large, region->rkey);
+	next(); /* whatever it brings */
+	must(!ibv_dereg_mr(region), "ibv_dereg_mr");
+}
+
+static void region_unmapped_and_left(void)
+{
+	open_device();
+	say("addr", (uintptr_t)memory);
+	say("key", mr->lkey);
+	munmap(memory, LENGTH);
+}
+
+/* ---- What verbs refuse ---- */
+
+static void cq_of_nothing(void)
+{
+	open_device();
+	must(!ibv_create_cq(context, 0, NULL, NULL, 0) && errno == EINVAL, "refused");
+}
+
+static void cq_in_use(void)
+{
+	receive_cq_is_cq = true;
+	connect_both();
+	ibv_destroy_qp(b);
+	must(ibv_destroy_cq(cq) == EBUSY, "refused");
+}
+
+static void domain_in_use(void)
+{
+	open_device();
+	must(ibv_dealloc_pd(pd) == EBUSY, "refused");
+}
+
+static void qp_without_cq(void)
+{
+	struct ibv_qp_init_attr attr = { .recv_cq = NULL, .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 } };
+
+	open_device();
+	attr.send_cq = cq;
+	must(!ibv_create_qp(pd, &attr) && errno == EINVAL, "refused");
+}
+
+static void vast_region(void)
+{
+	open_device();
+	say("addr", (uintptr_t)memory);
+	must(!ibv_reg_mr(pd, memory, 1ull << 50, IBV_ACCESS_LOCAL_WRITE), "refused");
+}
+
+static void wrong_port(void)
+{
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 2 };
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 } };
+
+	open_device();
+	attr.send_cq = attr.recv_cq = cq;
+	a = ibv_create_qp(pd, &attr);
+	must(a, "ibv_create_qp");
+	say("a", a->qp_num);
+	must(ibv_modify_qp(a, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == EINVAL, "refused");
+}
+
+static void wrong_vector(void)
+{
+	open_device();
+	must(!ibv_create_cq(context, 10, NULL, NULL, 77) && errno == EINVAL, "refused");
+}
+
+/* Of one code, but each of another attribute. */
+static void several_limits(void)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1000, 1, 0 } };
+
+	open_device();
+	attr.send_cq = attr.recv_cq = cq;
+	must(!ibv_create_qp(pd, &attr), "refused");
+	attr.cap.max_send_sge = 1;
+	attr.cap.max_inline_data = 100000;
+	must(!ibv_create_qp(pd, &attr), "refused");
+	must(!ibv_create_cq(context, 0, NULL, NULL, 0), "refused");
+}
+
+static void wrong_qkey(void)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UD, .cap = { 4, 4, 1, 1, 0 } };
+	struct ibv_qp *qps[2];
+
+	open_device();
+	attr.send_cq = cq;
+	attr.recv_cq = receive_cq;
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_attr to = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x222 };
+
+		qps[i] = ibv_create_qp(pd, &attr);
+		must(qps[i] && !ibv_modify_qp(qps[i], &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), "INIT");
+		to.qp_state = IBV_QPS_RTR;
+		must(!ibv_modify_qp(qps[i], &to, IBV_QP_STATE), "RTR");
+		to.qp_state = IBV_QPS_RTS;
+		must(!ibv_modify_qp(qps[i], &to, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
+	}
+	say("a", qps[0]->qp_num);
+
+	struct ibv_ah_attr path = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .hop_limit = 1 } };
+	struct ibv_ah *ah = ibv_create_ah(pd, &path);
+	struct ibv_sge sge = sge_of(8);
+	struct ibv_send_wr wr = { .wr_id = 5,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED },
+			   *bad;
+
+	must(ah, "ibv_create_ah");
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qps[1]->qp_num;
+	wr.wr.ud.remote_qkey = 0x111;
+	must(!ibv_post_send(qps[0], &wr, &bad), "ibv_post_send");
+	ends_with(IBV_WC_SUCCESS);
+}
+
+/* ---- What comes too often ---- */
+
+/* One true error; then a full queue, tried again and again. */
+static void first_cause_of_many(void)
+{
+	struct ibv_qp *failed;
+
+	connect_both();
+	rdma((uintptr_t)remote_memory, remote->lkey, 8);
+	failed = a;
+	a = make_qp();
+	b = make_qp();
+	with.rnr_retry = 7;
+	connect_to(a, b->qp_num, &gid, with.mtu_a);
+	connect_to(b, a->qp_num, &gid, with.mtu_b);
+	say("c", a->qp_num);
+	for (uint64_t i = 0; i < 6016; i++)
+		post_wr(IBV_WR_SEND, i, sge_of(8), 0, 0, 0);
+	(void)failed;
+}
+
+static void one_cause_many_times(void)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .num_sge = 50 }, *bad;
+
+	connect_both();
+	for (wr.wr_id = 0; wr.wr_id < 6000; wr.wr_id++)
+		must(ibv_post_send(a, &wr, &bad) == EINVAL, "refused");
+}
+
+static void one_cause_of_many_qps(void)
+{
+	open_device();
+	for (int i = 0; i < 20; i++) {
+		a = make_qp();
+		must(post(IBV_WR_SEND, 5, sge_of(8), 0, 0) == EINVAL, "refused");
+	}
+}
+
 /* Fills it anew for each request, once those before have been polled for; and receives where it sends from. */
 static void buffers_used_again(void)
 {
@@ -1095,6 +1325,49 @@ static void mistake_before_fork(void)
 	must(waitpid(child, &status, 0) == child && !status, "child");
 }
 
+static void child_uses_what_it_inherited(void)
+{
+	connect_both();
+	fflush(stdout);
+
+	pid_t child = fork();
+	int status;
+
+	if (!child)
+		_exit(post(IBV_WR_SEND, 5, sge_of(8), 0, 0) == EIO ? 0 : 1);
+	say("child", (uint64_t)child);
+	must(waitpid(child, &status, 0) == child && !status, "child");
+}
+
+static void killed(void)
+{
+	rnr_never_posted();
+	fflush(stdout);
+	raise(SIGKILL);
+}
+
+/* Its queue is as deep as it can be, and still too small. */
+static void receive_queue_too_small(void)
+{
+	with.rnr_retry = 7;
+	with.min_rnr_timer = 14;
+	with.receives = 4;
+	connect_both();
+	for (int i = 0; i < 4; i++)
+		post_receive(receive_sge());
+	for (uint64_t i = 0; i < 6; i++)
+		post(IBV_WR_SEND, i, sge_of(8), 0, 0);
+	for (uint64_t i = 0; i < 6; i++) {
+		struct ibv_wc wc;
+
+		ends_with(IBV_WC_SUCCESS);
+		while (!ibv_poll_cq(receive_cq, 1, &wc))
+			;
+		if (i > 1)
+			post_receive(receive_sge());
+	}
+}
+
 static const struct {
 	const char *name;
 	void (*make)(void);
@@ -1107,6 +1380,10 @@ static const struct {
 	MISTAKE(rnr_never_posted),
 	MISTAKE(rnr_ran_dry),
 	MISTAKE(rnr_posted_too_late),
+	MISTAKE(rnr_timer_of_zero),
+	MISTAKE(rnr_of_shared_queue),
+	MISTAKE(receive_posted_late),
+	MISTAKE(receive_queue_too_small),
 	MISTAKE(retry_peer_in_init),
 	MISTAKE(retry_wrong_gid),
 	MISTAKE(retry_wrong_number),
@@ -1164,6 +1441,20 @@ static const struct {
 	MISTAKE(send_buffer_changed),
 	MISTAKE(send_buffer_unmapped),
 	MISTAKE(region_unmapped),
+	MISTAKE(region_unmapped_and_used),
+	MISTAKE(region_unmapped_and_left),
+	MISTAKE(cq_of_nothing),
+	MISTAKE(cq_in_use),
+	MISTAKE(domain_in_use),
+	MISTAKE(qp_without_cq),
+	MISTAKE(vast_region),
+	MISTAKE(wrong_port),
+	MISTAKE(wrong_vector),
+	MISTAKE(several_limits),
+	MISTAKE(wrong_qkey),
+	MISTAKE(first_cause_of_many),
+	MISTAKE(one_cause_many_times),
+	MISTAKE(one_cause_of_many_qps),
 	MISTAKE(buffers_used_again),
 	MISTAKE(event_waited_for_in_vain),
 	MISTAKE(event_polled_for_in_vain),
@@ -1179,6 +1470,8 @@ static const struct {
 	MISTAKE(crash),
 	MISTAKE(closed_stderr),
 	MISTAKE(mistake_before_fork),
+	MISTAKE(child_uses_what_it_inherited),
+	MISTAKE(killed),
 };
 
 int main(int argc, char **argv)

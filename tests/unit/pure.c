@@ -175,6 +175,34 @@ static void causes_keep_the_newest_of_a_ring(void **state)
 	free(ring);
 }
 
+static void first_cause_of_each_kind_is_kept_and_counted(void **state)
+{
+	struct cause_ring *ring = calloc(1, sizeof(*ring));
+	const struct cause_kinds *kinds = &ring->kinds;
+
+	(void)state;
+	cause_record(ring, &(struct cause){ .code = CAUSE_RKEY_UNKNOWN, .qpn = 7, .value = 1 });
+	for (uint64_t i = 0; i < NIC_CAUSES + 100; i++)
+		cause_record(ring, &(struct cause){ .code = CAUSE_SQ_FULL, .qpn = 7, .value = i });
+	/* Of another argument. */
+	cause_record(ring, &(struct cause){ .code = CAUSE_CREATE_LIMIT, .thing = CAUSE_THING_CQ_CQE });
+	cause_record(ring, &(struct cause){ .code = CAUSE_CREATE_LIMIT, .thing = CAUSE_THING_QP_INLINE });
+	assert_int_equal(kinds->firsts[0].code, CAUSE_RKEY_UNKNOWN);
+	assert_int_equal(kinds->firsts[0].seq, 1);
+	assert_int_equal(kinds->firsts[1].code, CAUSE_SQ_FULL);
+	assert_int_equal(kinds->firsts[1].value, 0);
+	assert_int_equal(kinds->counts[1], NIC_CAUSES + 100);
+	assert_int_equal(kinds->firsts[2].thing, CAUSE_THING_CQ_CQE);
+	assert_int_equal(kinds->firsts[3].thing, CAUSE_THING_QP_INLINE);
+	/* Of many objects some are told apart, the others are counted; and other codes have their places still. */
+	for (uint32_t qpn = 1; qpn <= 100; qpn++)
+		cause_record(ring, &(struct cause){ .code = CAUSE_RNR, .qpn = qpn });
+	assert_int_equal(kinds->others[CAUSE_RNR], 100 - CAUSE_OF_ONE_CODE);
+	cause_record(ring, &(struct cause){ .code = CAUSE_PEER_DIED, .qpn = 3 });
+	assert_int_equal(kinds->firsts[4 + CAUSE_OF_ONE_CODE].code, CAUSE_PEER_DIED);
+	free(ring);
+}
+
 static void cause_without_a_ring_is_only_its_code(void **state)
 {
 	(void)state;
@@ -242,6 +270,7 @@ int main(void)
 		cmocka_unit_test(grh_of_ipv4_is_a_correct_header_in_the_last_20_bytes),
 		cmocka_unit_test(grh_of_ipv6_is_its_header),
 		cmocka_unit_test(causes_keep_the_newest_of_a_ring),
+		cmocka_unit_test(first_cause_of_each_kind_is_kept_and_counted),
 		cmocka_unit_test(cause_without_a_ring_is_only_its_code),
 		cmocka_unit_test(causes_of_several_writers_have_each_a_place),
 		cmocka_unit_test(every_code_has_a_text_of_its_own),

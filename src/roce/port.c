@@ -303,7 +303,7 @@ int port_route(struct port *port, const union ibv_gid *dgid, uint32_t entropy, s
 uint32_t port_route_mtu(const struct route *route)
 {
 	bool v4 = route->to.any.sa_family == AF_INET;
-	int fd = socket(route->to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
+	int fd = descriptor_socket(route->to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
 	socklen_t size = sizeof(mtu);
 
 	if (fd < 0)

@@ -56,7 +56,7 @@ int courier_bind(struct cm *cm, const char *name, struct helper_source *source, 
 	socklen_t bytes = abstract_name(&address, "%s", name);
 	int on = 1, error;
 
-	*fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	*fd = descriptor_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (*fd < 0)
 		return errno;
 	if (!setsockopt(*fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) && !bind(*fd, (struct sockaddr *)&address, bytes) &&

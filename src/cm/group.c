@@ -54,7 +54,7 @@ static int become_member(const struct cm_id *id, struct cm_group *group)
 	struct ipv6_mreq v6_request = { .ipv6mr_multiaddr = group->address.v6.sin6_addr,
 					.ipv6mr_interface = (unsigned)v4_request.imr_ifindex };
 
-	group->fd = socket(group->address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	group->fd = descriptor_socket(group->address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (group->fd < 0 || (v4 ? setsockopt(group->fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &v4_request, sizeof(v4_request)) :
 				   setsockopt(group->fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &v6_request, sizeof(v6_request))))
 		return errno;

@@ -221,7 +221,7 @@ static int check_others(const struct cm_id *id, uint16_t port, const char *addre
 {
 	static const char *const all[] = { "any", "any4", "any6" };
 	const union ibv_gid gid = address_gid(&id->src);
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), error = 0;
+	int fd = descriptor_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), error = 0;
 	struct gid_table *table = NULL;
 
 	if (fd < 0)

@@ -90,7 +90,7 @@ int path_check_local(const union cm_address *address)
 		return 0;
 	if (needs_scope(address))
 		return EINVAL;
-	fd = socket(address->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	fd = descriptor_socket(address->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return errno;
 	address_set_port(&copy, 0);
@@ -108,7 +108,7 @@ int path_source(const union cm_address *src, const union cm_address *dst, union 
 
 	if (needs_scope(dst))
 		return EINVAL;
-	fd = socket(to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	fd = descriptor_socket(to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return errno;
 	if (from.any.sa_family == to.any.sa_family && !address_is_any(&from)) {

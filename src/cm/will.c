@@ -84,7 +84,7 @@ void will_end(struct cm_id *id)
 void will_seek_heir(struct cm *cm)
 {
 	struct sockaddr_un to;
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), heirs = 0;
+	int fd = descriptor_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), heirs = 0;
 
 	for (uint32_t i = 1; fd >= 0 && i < NIC_SLOTS && heirs < HEIRS; i++) {
 		uint32_t slot = (cm->slot + i) % NIC_SLOTS;

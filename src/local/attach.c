@@ -95,7 +95,7 @@ static int claim_slot(struct nic *nic, uint32_t n)
 	/* Where to begin looking differs from process to process, so that a QPN is slow to be
 	 * reused. */
 	uint32_t start = (uint32_t)(nic->seg->hdr.instance % (NIC_SLOTS - 1));
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = descriptor_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int error = ENOSPC;
 
 	if (fd < 0)
@@ -365,7 +365,7 @@ static void begin_attempt(struct nic *nic, uint32_t slot, enum cause_code *why)
 	struct attach *attach = nic->attach;
 	struct sockaddr_un address;
 	socklen_t length = abstract_name(&address, "uroce/%u", slot);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = descriptor_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0) {
 		*why = errno == EMFILE || errno == ENFILE ? CAUSE_NO_DESCRIPTORS :

@@ -117,7 +117,7 @@ static int take_ring(int fd, int *ring)
 int message_ask_trace(uint32_t slot, uint32_t snap, int *ring)
 {
 	struct message ask = { .magic = NIC_MAGIC, .version = NIC_LAYOUT_VERSION, .type = MESSAGE_TRACE, .length = snap };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
+	int fd = descriptor_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
 	struct sockaddr_un address;
 	socklen_t length = abstract_name(&address, "uroce/%u", slot);
 

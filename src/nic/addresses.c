@@ -42,7 +42,7 @@ int addresses_start(struct nic *nic)
 	addresses->source.ready = ready;
 	pthread_mutex_init(&addresses->lock, NULL);
 	list_init(&addresses->watchers);
-	addresses->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	addresses->fd = descriptor_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (addresses->fd >= 0 && (bind(addresses->fd, (const struct sockaddr *)&name, sizeof(name)) ||
 				   helper_watch(nic, addresses->fd, &addresses->source))) {
 		descriptor_close(addresses->fd);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "nic/keep_errno.h"
@@ -42,6 +43,11 @@ int descriptor_keep(int fd)
 	if (fd >= 0)
 		descriptor_mark(fd);
 	return fd;
+}
+
+int descriptor_socket(int domain, int type, int protocol)
+{
+	return descriptor_keep((int)syscall(SYS_socket, domain, type, protocol));
 }
 
 /* What its mark is: MARK also where that cannot be told, 0 for none. */

@@ -21,6 +21,11 @@ int descriptor_above(int fd);
 /* The same, and marks it: for what is kept, and what another process sent of its own. */
 int descriptor_keep(int fd);
 
+/* socket(2), kept. Ours are sockets, whatever else that name is made to mean in the process: a preload library that turns a program's
+ * sockets into rsockets (librspreload) would turn ours too, and call us from within ourselves. What is done with the descriptor then
+ * may go through such a library: it does not know it. */
+int descriptor_socket(int domain, int type, int protocol);
+
 /* Where it is: for what has the number that the program expects. */
 void descriptor_mark(int fd);
 

@@ -4,6 +4,7 @@
  * addresses. Both are under one lock, which a child of fork() finds free.
  */
 #include "nic/gid.h"
+#include "nic/descriptor.h"
 #include "nic/keep_errno.h"
 
 #include <arpa/inet.h>
@@ -103,7 +104,7 @@ static union ibv_gid gid_of_default_route(int family)
 	union ibv_gid gid = { 0 };
 	struct sockaddr_storage addr = { .ss_family = family };
 	socklen_t length = sizeof(struct sockaddr_in);
-	int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = descriptor_socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return gid;
@@ -190,7 +191,7 @@ static struct candidate *read_candidates(const char *const *interfaces, unsigned
 uint32_t gid_interface_mtu(uint32_t ifindex)
 {
 	struct ifreq request = { 0 };
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = descriptor_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	bool known = fd >= 0 && if_indextoname(ifindex, request.ifr_name) && !ioctl(fd, SIOCGIFMTU, &request);
 
 	if (fd >= 0)

@@ -517,7 +517,7 @@ static int bind_to(int fd, const char *name)
 
 int trace_listen(char *name)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
+	int fd = descriptor_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
 	const char *temporary;
 	uint64_t random;
 
@@ -582,7 +582,7 @@ bool trace_next(int socket, uint32_t snap, struct trace_reader *reader)
 
 int trace_give(const char *name, int ring, uint32_t *snap)
 {
-	int fd = descriptor_keep(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+	int fd = descriptor_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	const struct timeval patience = { .tv_sec = PATIENCE / 1000 };
 	struct sockaddr_un address;
 	socklen_t length = pass_address(&address, name);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "nic/descriptor.h"
 #include "observe/pass.h"
 
 #define PATIENCE 200 /* ms */
@@ -23,7 +24,7 @@ void witness_show(int segment)
 
 	if (!length)
 		return;
-	writable.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	writable.fd = descriptor_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (writable.fd < 0)
 		return;
 	if (!connect(writable.fd, (struct sockaddr *)&address, length) && pass_send(writable.fd, segment) && errno == EAGAIN &&
@@ -50,7 +51,7 @@ int witness_open(char *name)
 		return -1;
 	sprintf(name, "uroce-witness-%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
 	length = pass_address(&address, name);
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = descriptor_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -1;
 	if (bind(fd, (struct sockaddr *)&address, length) || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one))) {

@@ -113,7 +113,7 @@ static void set(int fd, int level, int name, int value)
 static int open_socket(const union port_address *address)
 {
 	bool v4 = address->any.sa_family == AF_INET;
-	int fd = socket(address->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = descriptor_socket(address->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return -1;

@@ -237,7 +237,7 @@ void steering_ask(struct nic *nic, struct port *port)
 		return;
 	*asking = (struct asking){ .source.ready = answers_ready,
 				   .port = port,
-				   .fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0) };
+				   .fd = descriptor_socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0) };
 	if (address.any.sa_family == AF_INET)
 		address.v4.sin_port = 0;
 	else
@@ -297,7 +297,7 @@ struct strays *strays_open(uint32_t slot)
 
 	if (!strays)
 		return NULL;
-	strays->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	strays->fd = descriptor_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (strays->fd >= 0 && !setsockopt(strays->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) &&
 	    !bind(strays->fd, (struct sockaddr *)&address, bytes)) {
 		setsockopt(strays->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));

@@ -138,7 +138,7 @@ static int local_for(struct rsocket *rs, const union address *peer, union addres
 	*local = own;
 	if (!is_any(&own))
 		return 0;
-	int probe = socket(rs->domain, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int probe = descriptor_socket(rs->domain, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (probe < 0)
 		return errno;
 	int error = 0;
@@ -531,7 +531,7 @@ int datagram_open(struct rsocket *rs)
 
 	list_init(&datagram->qps);
 	list_init(&datagram->arrived);
-	datagram->udp = socket(rs->domain, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	datagram->udp = descriptor_socket(rs->domain, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (datagram->udp < 0)
 		return errno;
 	return epoll_ctl(rs->fd, EPOLL_CTL_ADD, datagram->udp, &event) ? errno : 0;

@@ -84,7 +84,7 @@ struct cause {
 	/* Connections by address: where to, or what was to be bound. IPv6, or IPv4 mapped into it; all 0: not known. */
 	uint8_t address[16];
 	uint32_t port;
-	uint32_t thing; /* enum cause_thing */
+	uint32_t thing;		       /* enum cause_thing */
 	uint32_t stacks[CAUSE_STACKS]; /* enum cause_stack: numbers of watch.h; 0: none */
 };
 

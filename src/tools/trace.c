@@ -165,6 +165,18 @@ static bool begin(struct output *output)
 	return !err;
 }
 
+/* Whatever there is by now. */
+static void end(struct output *output)
+{
+	replacement_abandon(&output->to);
+	if (output->collect.slots)
+		trace_collect_end(&output->collect);
+	trace_model_free(&output->model);
+	output->model = (struct trace_model){ 0 };
+	free(output->capture);
+	output->capture = NULL;
+}
+
 static void capture(void *arg, const struct trace_item *item)
 {
 	trace_capture_tell(arg, item);
@@ -295,10 +307,7 @@ static bool finish(struct output *output)
 		complain(output->name, _("the trace is not complete: %s"), strerror(err));
 	else
 		sum_up(output);
-	replacement_abandon(&output->to);
-	trace_collect_end(&output->collect);
-	trace_model_free(&output->model);
-	free(output->capture);
+	end(output);
 	return !err;
 }
 
@@ -313,10 +322,8 @@ static int trace_program(struct output *output, char **argv)
 		err = errno;
 	if (err)
 		complain(output->name, _("cannot begin a trace: %s"), strerror(err));
-	if (err || !child_start(&child, output->name, argv)) {
-		trace_collect_end(&output->collect);
+	if (err || !child_start(&child, output->name, argv))
 		return STATUS_FAILED;
-	}
 	status = child_attend(&child, output->collect.listener, trace_collect_empty, &output->collect);
 	if (child_was_started(&child) && !finish(output) && !status)
 		return STATUS_FAILED;
@@ -450,8 +457,10 @@ int cmd_trace(int argc, char **argv)
 	output.program = program ? program : "";
 	output.catalogues = catalogues;
 	if (!begin(&output))
-		return STATUS_FAILED;
-	status = request.pid ? trace_process(&output) : trace_program(&output, argv + request.program);
+		status = STATUS_FAILED;
+	else
+		status = request.pid ? trace_process(&output) : trace_program(&output, argv + request.program);
+	end(&output);
 	free(program);
 	return status;
 }

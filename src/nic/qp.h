@@ -114,19 +114,20 @@ struct nic_qp {
 	bool rnr_waits;	     /* has found no receive at the other end */
 	uint32_t retries;    /* how often it was sent again, for whatever reason */
 	uint64_t rnr_since;  /* since then, CLOCK_MONOTONIC ns */
-	bool rnr_told;	     /* that it takes long */
-	uint64_t rnr_timer;  /* how long each wait is, ns */
+	uint32_t rnr_timer;  /* how long each wait is, ns */
 	uint32_t sq_psn;     /* of the next packet */
 	uint64_t finish_at;  /* UROCE_TIMING: executed, to be completed at this time; 0: not so */
-	bool flush_receives; /* error state: receives wait to be flushed until no visitor is left */
-	uint64_t flush_deadline;
-	uint32_t flushed_receives;
-	bool last_wqe_raised; /* error state, SRQ: IBV_EVENT_QP_LAST_WQE_REACHED was raised */
+	bool rnr_told;	     /* that it takes long */
+
+	bool flush_receives;	 /* error state: receives wait to be flushed until no visitor is left */
+	bool flush_told;	 /* error state, and SQE: what flushed requests come of was told */
+	bool last_wqe_raised;	 /* error state, SRQ: IBV_EVENT_QP_LAST_WQE_REACHED was raised */
+	bool fatal_due;		 /* IBV_EVENT_QP_FATAL is to be raised: a CQ is in error */
+	bool established;	 /* IBV_EVENT_COMM_EST was raised */
+	bool drain_event;	 /* SQD: raise IBV_EVENT_SQ_DRAINED when the WQE at the head is done */
 	enum cause_code flushes; /* error state, and SQE: what flushed requests are told to come of */
-	bool flush_told;      /* … and one was */
-	bool fatal_due;	      /* IBV_EVENT_QP_FATAL is to be raised: a CQ is in error */
-	bool established;     /* IBV_EVENT_COMM_EST was raised */
-	bool drain_event;     /* SQD: raise IBV_EVENT_SQ_DRAINED when the WQE at the head is done */
+	uint32_t flushed_receives;
+	uint64_t flush_deadline;
 	const struct transport *transport; /* of the connection; UD: of the message under way; NULL before RTR */
 	struct transport_state *ts;	   /* the local transport's, from connect to disconnect */
 	struct wire_qp *wire;		   /* the wire's, in the same way */

@@ -238,7 +238,7 @@ static void receiver_not_ready(struct nic_qp *qp, struct nic_swqe *wqe,
 		watch_waits(qp->qpn, qp->rnr_since, (uint32_t)(qp->sq_tail - qp->sq_exec));
 	}
 	qp->rnr_waits = true;
-	qp->rnr_timer = result->timer;
+	qp->rnr_timer = (uint32_t)result->timer;
 	counter_add_event(&qp->shared->events.rnr_nak_retry_err, &qp->nic->seg->counters.rnr_nak_retry_err);
 	if (qp->attr.rnr_retry == 7 || qp->rnr_left) { /* 7: for ever */
 		if (qp->attr.rnr_retry != 7)

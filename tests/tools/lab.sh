@@ -21,10 +21,16 @@ datagrams() {
 	count=$1 size=$2 address=$3 check=
 	shift 3
 	[ "${1-}" = nocheck ] && check=$1 && shift
-	rm -f ready1 finished
-	status 0 lab 2 --wait=0 --raw "$@" -- "$peer" receive "${enough-$count}" :: sh -c "
+	rm -f ready1 finished over
+	# The sender's host stays as long as the receiver: what waits for its neighbour's address is lost with it.
+	status 0 lab 2 --wait=0 --raw "$@" -- sh -c "
+		'$peer' receive ${enough-$count}
+		status=\$?
+		: >over
+		exit \$status" :: sh -c "
 		until [ -e ready1 ]; do sleep 0.01; done
-		exec '$peer' send $address $count $size $check"
+		'$peer' send $address $count $size $check || exit
+		until [ -e over ]; do sleep 0.01; done"
 	tail -n 1 out
 	cat err
 	eval "$(tail -n 1 out)"

@@ -127,13 +127,16 @@ static void open_strays(struct nic *nic)
 	uint32_t slots = atomic_load(&nic->seg->hdr.slot_count);
 
 	for (uint32_t i = 0; i < slots && i < NIC_OWN_SLOTS; i++) {
-		if (wire->strays[i])
+		if (atomic_load(&wire->strays[i]))
 			continue;
-		wire->strays[i] = strays_open(atomic_load(&nic->seg->hdr.slots[i]));
-		if (!wire->strays[i])
+
+		struct strays *strays = strays_open(atomic_load(&nic->seg->hdr.slots[i]));
+
+		if (!strays)
 			continue;
-		wire->strays[i]->source.ready = strays_ready;
-		helper_watch(nic, wire->strays[i]->fd, &wire->strays[i]->source);
+		strays->source.ready = strays_ready;
+		atomic_store(&wire->strays[i], strays);
+		helper_watch(nic, strays->fd, &strays->source);
 	}
 }
 
@@ -429,7 +432,7 @@ static void hand_over(struct delivery *delivery)
 
 	if (!packets)
 		return;
-	if (!strays_hand_over(&delivery->strays, wire->strays[0])) {
+	if (!strays_hand_over(&delivery->strays, atomic_load(&wire->strays[0]))) {
 		counter_add(&nic->seg->counters.rx_foreign, packets);
 		return;
 	}

@@ -121,7 +121,8 @@ struct wire {
 	struct port *ports[GID_TABLE_LENGTH]; /* they stay until the end */
 	_Atomic uint32_t count;	 /* of ports; release, after the port is there */
 	struct list busy;	 /* QPs that have replies to send */
-	struct strays *strays[NIC_OWN_SLOTS]; /* of each of our slots */
+	/* Of each of our slots; opened with the lock held, and there to the end. Who hands over reads them without it. */
+	_Atomic(struct strays *) strays[NIC_OWN_SLOTS];
 	struct everywhere {
 		const struct gid_table *gids;
 		uint32_t changes; /* of the table, when its ports were opened last */

@@ -743,6 +743,10 @@ static void forked_child_has_a_trace_of_its_own(void **state)
 	uint32_t qpn;
 
 	(void)state;
+#ifdef __SANITIZE_THREAD__
+	printf("skipped: ThreadSanitizer does not follow a fork of several threads into a child that starts one\n");
+	skip();
+#endif
 	watch();
 	actor_start(&actor, fork_and_send, NULL);
 	meet(&parent.reader);

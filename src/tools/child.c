@@ -16,8 +16,6 @@
 
 #include "tools/tools.h"
 
-enum { STATUS_FAILED = 125 };
-
 #define LOOK 100 /* ms; without pidfds (before Linux 5.3) */
 
 bool child_start(struct child *child, const char *name, char **argv)

@@ -143,6 +143,18 @@ static int explain_last(const char *name)
 	return 0;
 }
 
+bool explain_speak(const char *name, struct libraries *libs, char catalogues[CATALOGUES_BYTES])
+{
+	setlocale(LC_CTYPE, "");
+	setlocale(LC_MESSAGES, "");
+	if (!libraries_find(libs, name))
+		return false;
+	snprintf(catalogues, CATALOGUES_BYTES, "%s/locale", libs->dir);
+	explain_translate(catalogues);
+	textdomain(EXPLAIN_DOMAIN);
+	return true;
+}
+
 int cmd_explain(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { .argp = &settings_argp }, { 0 } };
@@ -153,18 +165,12 @@ int cmd_explain(int argc, char **argv)
 					  .children = children };
 	struct request request = { 0 };
 	struct libraries libs;
-	char locale[PATH_MAX + 16];
+	char catalogues[CATALOGUES_BYTES];
 
-	argp_err_exit_status = 125;
-	setlocale(LC_CTYPE, "");
-	setlocale(LC_MESSAGES, "");
-	if (!libraries_find(&libs, argv[0]))
-		return 125;
-	snprintf(locale, sizeof(locale), "%s/locale", libs.dir);
-	explain_translate(locale);
-	textdomain(EXPLAIN_DOMAIN);
-	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &request) || !settings_check(argv[0]))
-		return 125;
+	argp_err_exit_status = STATUS_FAILED;
+	if (!explain_speak(argv[0], &libs, catalogues) || argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &request) ||
+	    !settings_check(argv[0]))
+		return STATUS_FAILED;
 	if (request.last)
 		return explain_last(argv[0]);
 	if (request.program)

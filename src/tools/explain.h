@@ -6,6 +6,7 @@
 #define UROCE_TOOLS_EXPLAIN_H
 
 #include <libintl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -13,6 +14,12 @@
 
 #define _(text)	 gettext(text)
 #define N_(text) text
+
+/* explain.c: speaks the language of the environment from here on. *libs is filled in, and catalogues with where they are. False after
+ * one line on stderr. */
+#define CATALOGUES_BYTES (PATH_MAX + 16)
+struct libraries;
+bool explain_speak(const char *name, struct libraries *libs, char catalogues[CATALOGUES_BYTES]);
 
 /* explain_query.c: documents what a log shows. False if it is understood as nothing. */
 bool explain_query(const char *text);

@@ -11,8 +11,6 @@
 
 #include <infiniband/verbs.h>
 
-#define N_(text) text
-
 /* Whether it stands there, and not as a part of another name. */
 static bool has_name(const char *text, const char *name)
 {

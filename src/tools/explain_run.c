@@ -359,10 +359,10 @@ int explain_run(const char *name, char **argv)
 
 	if (witness < 0 || setenv(WITNESS_VARIABLE, address, 1) || setenv("UROCE_EXPLAIN", "off", 0)) {
 		complain(name, "%s", strerror(errno));
-		return 125;
+		return STATUS_FAILED;
 	}
 	if (!child_start(&child, name, argv))
-		return 125;
+		return STATUS_FAILED;
 	status = child_attend(&child, witness, collect, &witness);
 	for (unsigned i = 0; i < segments.count; i++)
 		look(i);
@@ -380,7 +380,7 @@ int explain_run(const char *name, char **argv)
 			segments.missed);
 	if (WIFSIGNALED(status))
 		tell_signal(argv[0], WTERMSIG(status));
-	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < 125)
+	if (!segments.count && WIFEXITED(status) && WEXITSTATUS(status) < STATUS_FAILED)
 		fprintf(stderr, _("%s: no device of uroce was opened.\n"), argv[0]);
 	return child_end_as(status);
 }

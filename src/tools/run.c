@@ -20,7 +20,6 @@
 #include "tools/tools.h"
 #include "tools/verbs.h"
 
-enum { STATUS_FAILED = 125, STATUS_CANNOT_RUN = 126, STATUS_NOT_FOUND = 127 };
 
 static const char doc[] =
 	"Start PROGRAM so that it, and all that it starts, sees the devices of uroce.\v"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define N_(text) text
+#include "tools/explain.h"
 
 #define SEGMENT_NAME "/memfd:uroce (deleted)"
 #define CHUNK	     65536u /* bytes read at a time, about */

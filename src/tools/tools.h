@@ -11,6 +11,9 @@
 #include <argp.h>
 #include <stdbool.h>
 
+/* Of those that start a program, if it is not started: our own failure, it cannot be served or executed, not found. */
+enum { STATUS_FAILED = 125, STATUS_CANNOT_RUN = 126, STATUS_NOT_FOUND = 127 };
+
 int cmd_run(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_info(int argc, char **argv);

@@ -4,8 +4,6 @@
  * the processes do not notice.
  */
 #include <errno.h>
-#include <limits.h>
-#include <locale.h>
 #include <ncurses.h>
 #include <signal.h>
 #include <stdio.h>
@@ -512,16 +510,11 @@ int cmd_top(int argc, char **argv)
 	static const struct argp argp = { .options = options, .parser = parse, .doc = doc };
 	struct top top = { .name = argv[0], .sight.interval = 1 };
 	struct libraries libs;
-	char catalogues[PATH_MAX + 16];
+	char catalogues[CATALOGUES_BYTES];
 	int status = 1;
 
-	setlocale(LC_CTYPE, "");
-	setlocale(LC_MESSAGES, "");
-	if (!libraries_find(&libs, argv[0]))
+	if (!explain_speak(argv[0], &libs, catalogues))
 		return 1;
-	snprintf(catalogues, sizeof(catalogues), "%s/locale", libs.dir);
-	explain_translate(catalogues);
-	textdomain(EXPLAIN_DOMAIN);
 	for (unsigned view = 0; view < VIEWS; view++)
 		top.sight.sort[view] = view_first_sort((enum view)view);
 	if (argp_parse(&argp, argc, argv, 0, NULL, &top))

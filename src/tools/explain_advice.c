@@ -24,8 +24,6 @@
 #define LINE	       2048 /* bytes of one, with its end */
 
 struct advice {
-	const struct nic_segment *seg;
-	const struct watch *watch;
 	const struct advised *process;
 	void (*tell)(void *arg, const char *line);
 	void *arg;
@@ -142,7 +140,7 @@ static void advise_receives(struct advice *advice, const struct watch_qp *qp, ui
 /* Most of its receives that were used at once. */
 static uint32_t most_used(const struct advice *advice, const struct watch_qp *qp)
 {
-	const struct seg_qp *now = living(advice->seg, qp->qpn);
+	const struct seg_qp *now = living(advice->process->seg, qp->qpn);
 	uint64_t head = now ? atomic_load(&now->rq.head) : 0,
 		 tail = now ? atomic_load(&now->rq.tail) : 0;
 	uint64_t available = tail > head ? tail - head : 0;
@@ -159,7 +157,7 @@ static void advise_sharing(struct advice *advice)
 	unsigned queues = 0;
 
 	for (unsigned i = 0; i < WATCH_QPS; i++) {
-		const struct watch_qp *qp = &advice->watch->qps[i];
+		const struct watch_qp *qp = &advice->process->watch->qps[i];
 
 		if (!qp->qpn || !qp->most_posted)
 			continue;
@@ -179,7 +177,7 @@ static void advise_sharing(struct advice *advice)
 static void advise_depth(struct advice *advice, const struct watch_cq *cq)
 {
 	uint32_t index = cq->name - 1;
-	uint32_t high = cq->ended ? cq->high : atomic_load(&advice->seg->cqs[index].high);
+	uint32_t high = cq->ended ? cq->high : atomic_load(&advice->process->seg->cqs[index].high);
 	uint64_t wasted = cq->cqe > cq->most_fed ?
 				  (uint64_t)(cq->cqe - cq->most_fed) * sizeof(struct seg_cq_entry) :
 				  0;
@@ -213,7 +211,7 @@ static void add_limit(char *text, size_t size, const char *what, uint32_t asked,
 
 static void advise_porting(struct advice *advice)
 {
-	const struct watch_asked *asked = &advice->watch->asked;
+	const struct watch_asked *asked = &advice->process->watch->asked;
 	const struct nic_limits *nic, *own = nic_limits();
 
 	for (unsigned i = 0; (nic = nic_profile(i)); i++) {
@@ -244,7 +242,7 @@ static void advise_porting(struct advice *advice)
 void explain_advise(const struct advised *process, void (*tell)(void *arg, const char *line), void *arg)
 {
 	const struct watch *watch = process->watch;
-	struct advice advice = { .seg = process->seg, .watch = watch, .process = process, .tell = tell, .arg = arg };
+	struct advice advice = { .process = process, .tell = tell, .arg = arg };
 
 	for (unsigned i = 0; i < WATCH_QPS; i++) {
 		const struct watch_qp *qp = &watch->qps[i];

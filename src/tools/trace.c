@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <langinfo.h>
 #include <limits.h>
-#include <locale.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -30,8 +29,6 @@
 #include "tools/trace_html.h"
 #include "tools/trace_perfetto.h"
 #include "tools/trace_svg.h"
-
-enum { STATUS_FAILED = 125 };
 
 static const char doc[] =
 	"Follow each work request of a program: when it was posted, taken up, sent, placed at the other end, completed and polled. PROGRAM is "
@@ -212,7 +209,8 @@ static bool write_model(struct output *output)
 {
 	struct trace_shown shown;
 	struct trace_words *words;
-	struct trace_advices advices;
+	struct trace_advices advices = { 0 };
+	const bool page = output->request->format == FORMAT_HTML;
 	bool enough = true;
 
 	if (output->request->format == FORMAT_SVG)
@@ -220,7 +218,8 @@ static bool write_model(struct output *output)
 	if (!trace_shown_choose(&shown, &output->model, TRACE_SHOWN_MOST))
 		return false;
 	words = trace_words_make(&output->model, output->catalogues);
-	trace_advice_make(&advices, &output->collect, output->catalogues);
+	if (page)
+		trace_advice_make(&advices, &output->collect, output->catalogues);
 
 	const struct trace_told told = { .model = &output->model,
 					 .shown = &shown,
@@ -229,7 +228,7 @@ static bool write_model(struct output *output)
 					 .program = output->program,
 					 .start = output->collect.count ? output->collect.start : 0 };
 
-	if (output->request->format == FORMAT_HTML)
+	if (page)
 		trace_html(output->to.out, &told);
 	else
 		enough = trace_perfetto(output->to.out, &told);
@@ -438,18 +437,12 @@ int cmd_trace(int argc, char **argv)
 	struct request request = { 0 };
 	struct output output = { .name = argv[0], .request = &request };
 	struct libraries libs;
-	char catalogues[PATH_MAX + 16], *program;
+	char catalogues[CATALOGUES_BYTES], *program;
 	int status;
 
 	argp_err_exit_status = STATUS_FAILED;
-	setlocale(LC_CTYPE, "");
-	setlocale(LC_MESSAGES, "");
-	if (!libraries_find(&libs, argv[0]))
-		return STATUS_FAILED;
-	snprintf(catalogues, sizeof(catalogues), "%s/locale", libs.dir);
-	explain_translate(catalogues);
-	textdomain(EXPLAIN_DOMAIN);
-	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &request) || !settings_check(argv[0]))
+	if (!explain_speak(argv[0], &libs, catalogues) || argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &request) ||
+	    !settings_check(argv[0]))
 		return STATUS_FAILED;
 	program = request.program ? joined(argv + request.program) : NULL;
 	if (request.pid && asprintf(&program, "pid %d", (int)request.pid) < 0)

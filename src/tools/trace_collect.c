@@ -245,10 +245,10 @@ void trace_collect_end(struct trace_collect *collect)
 	for (uint32_t i = 0; i < collect->count; i++)
 		if (!collect->sources[i].closed)
 			trace_close(&collect->sources[i].reader);
-	for (uint32_t i = 0; i < collect->segment_count; i++)
+	for (uint32_t i = 0; i < collect->segment_count; i++) {
 		munmap((void *)collect->segments[i].seg, WITNESSED_BYTES);
-	for (uint32_t i = 0; i < collect->segment_count; i++)
 		close(collect->segments[i].fd);
+	}
 	free(collect->segments);
 	if (collect->listener >= 0)
 		trace_stop_listening(collect->listener, collect->listener_name);

@@ -495,11 +495,11 @@ static void gathered(struct trace_model *model, const struct trace_item *item)
 {
 	struct trace_queue_pair *qp = own_qp(model, item->process, item->event->qpn);
 	struct trace_send *send = qp ? send_of(model, qp, item->event->index) : NULL;
-
-	uint64_t *at = send ? send->at : NULL;
+	uint64_t *at;
 
 	if (!send)
 		return;
+	at = send->at;
 	/* Behind what was lost, all is sent again. */
 	if (at[TRACE_POINT_GATHERED] != TRACE_NEVER &&
 	    (at[TRACE_POINT_AGAIN] == TRACE_NEVER || at[TRACE_POINT_AGAIN] < at[TRACE_POINT_GATHERED]))

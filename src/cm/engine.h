@@ -316,8 +316,8 @@ uint16_t address_port(const union cm_address *address);
 void address_set_port(union cm_address *address, uint16_t port);
 bool address_is_any(const union cm_address *address);
 socklen_t address_bytes(int family);
-/* EINVAL for what is neither IPv4 nor IPv6, and ENODEV for InfiniBand. */
 bool address_is_ip(const struct sockaddr *address);
+/* EINVAL for what is neither IPv4 nor IPv6, and ENODEV for InfiniBand. */
 int address_copy(union cm_address *to, const struct sockaddr *from);
 union ibv_gid address_gid(const union cm_address *address);
 void address_from_gid(union cm_address *address, const union ibv_gid *gid, uint8_t ip_version, uint16_t port);

@@ -4,8 +4,6 @@
  * addresses. Both are under one lock, which a child of fork() finds free.
  */
 #include "nic/gid.h"
-#include "nic/descriptor.h"
-#include "nic/keep_errno.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,6 +17,9 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "nic/descriptor.h"
+#include "nic/keep_errno.h"
 
 /* Order of a table; equal ranks stay in the order of the interfaces. */
 enum gid_rank {

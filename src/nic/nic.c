@@ -70,6 +70,31 @@ uint32_t nic_new_pd(struct nic *nic)
 	return atomic_fetch_add(&nic->next_pd, 1) + 1;
 }
 
+/* Not of the thread that opens the device, which may have a name of its own. */
+static void name_process(char name[16])
+{
+	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+	ssize_t bytes = fd < 0 ? -1 : read(fd, name, 15);
+
+	if (fd >= 0)
+		close(fd);
+	if (bytes > 0)
+		name[strcspn(name, "\n")] = '\0';
+	else
+		prctl(PR_GET_NAME, name);
+}
+
+/* Whose it is. */
+static void begin_header(struct seg_header *hdr, uint64_t size)
+{
+	hdr->magic = NIC_MAGIC;
+	hdr->version = NIC_LAYOUT_VERSION;
+	hdr->size = size;
+	hdr->pid = (uint32_t)getpid();
+	hdr->uid = geteuid();
+	name_process(hdr->comm);
+}
+
 /* ---- Forked children ---- */
 
 /* What a child records of the objects that it inherited: in a segment of its own, which is only there to be shown to a witness. */
@@ -87,12 +112,7 @@ static struct nic_segment *make_orphanage(void)
 		segment_destroy(seg, fd, size);
 		return NULL;
 	}
-	seg->hdr.magic = NIC_MAGIC;
-	seg->hdr.version = NIC_LAYOUT_VERSION;
-	seg->hdr.size = size;
-	seg->hdr.pid = (uint32_t)getpid();
-	seg->hdr.uid = geteuid();
-	prctl(PR_GET_NAME, seg->hdr.comm);
+	begin_header(&seg->hdr, size);
 	witness_show(fd);
 	descriptor_close(fd);
 	return seg;
@@ -165,20 +185,6 @@ static void install_fork_handlers(void)
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-/* Not of the thread that opens the device, which may have a name of its own. */
-static void name_process(char name[16])
-{
-	int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-	ssize_t bytes = fd < 0 ? -1 : read(fd, name, 15);
-
-	if (fd >= 0)
-		close(fd);
-	if (bytes > 0)
-		name[strcspn(name, "\n")] = '\0';
-	else
-		prctl(PR_GET_NAME, name);
-}
-
 static __attribute__((destructor)) void at_exit(void)
 {
 	struct nic *nic = the_nic;
@@ -197,13 +203,9 @@ static void introduce(struct nic *nic, uint64_t size)
 		random[0] = nic_wall_clock() ^ (uint64_t)getpid() << 40;
 		random[1] = random[0] * 0x9e3779b97f4a7c15u;
 	}
-	hdr->magic = NIC_MAGIC;
-	hdr->version = NIC_LAYOUT_VERSION;
+	begin_header(hdr, size);
 	hdr->instance = random[0] | 1;
-	hdr->size = size;
 	hdr->self_va = (uint64_t)(uintptr_t)nic->seg;
-	hdr->pid = (uint32_t)getpid();
-	hdr->uid = geteuid();
 	hdr->key_mask = random[1] & (NIC_MAX_MR - 1);
 	hdr->wire_only = transport_is_wire_only();
 	hdr->membarrier = visit_start();
@@ -212,7 +214,6 @@ static void introduce(struct nic *nic, uint64_t size)
 	hdr->qp_bytes = sizeof(struct nic_qp);
 	hdr->cq_bytes = sizeof(struct nic_cq);
 	hdr->swqe_bytes = sizeof(struct nic_swqe);
-	name_process(hdr->comm);
 	witness_show(nic->seg_fd);
 }
 

@@ -455,10 +455,10 @@ void nic_qp_attend(struct nic_qp *qp)
 		if (why != CAUSE_TOLD && !(why && cause_tell(nic_causes(qp->nic), why)))
 			cause_record(nic_causes(qp->nic),
 				     &(struct cause){ .code = CAUSE_PEER_REPORTED,
-					      .qpn = qp->qpn,
-					      .peer_qpn = qp->attr.dest_qp_num,
-					      .state = qp->state,
-					      .value = word & NIC_QP_RESP_ERROR });
+						      .qpn = qp->qpn,
+						      .peer_qpn = qp->attr.dest_qp_num,
+						      .state = qp->state,
+						      .value = word & NIC_QP_RESP_ERROR });
 		if (word & NIC_QP_ACCESS_ERR)
 			nic_qp_raise(qp, IBV_EVENT_QP_ACCESS_ERR);
 		if (word & NIC_QP_REQ_ERR)

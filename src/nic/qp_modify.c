@@ -67,31 +67,25 @@ static int column(enum ibv_qp_type type)
 	return type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
 }
 
-static int refuse(const struct nic_qp *qp, int mask, enum cause_code code, uint64_t value,
-		  uint64_t limit)
+static int refuse_with(const struct nic_qp *qp, struct cause c)
 {
-	cause_record(nic_causes(qp->nic), &(struct cause){ .code = code,
-							   .error = EINVAL,
-							   .qpn = qp->qpn,
-							   .opcode = (uint32_t)mask,
-							   .state = qp->state,
-							   .value = value,
-							   .limit = limit });
+	c.error = EINVAL;
+	c.qpn = qp->qpn;
+	c.state = qp->state;
+	cause_record(nic_causes(qp->nic), &c);
 	return EINVAL;
+}
+
+static int refuse(const struct nic_qp *qp, int mask, enum cause_code code, uint64_t value, uint64_t limit)
+{
+	return refuse_with(qp, (struct cause){ .code = code, .opcode = (uint32_t)mask, .value = value, .limit = limit });
 }
 
 /* The bit is the attribute's. */
 static int refuse_value(const struct nic_qp *qp, int bit, uint64_t value, uint64_t least, uint64_t most)
 {
-	cause_record(nic_causes(qp->nic), &(struct cause){ .code = CAUSE_MODIFY_VALUE,
-							   .error = EINVAL,
-							   .qpn = qp->qpn,
-							   .opcode = (uint32_t)bit,
-							   .state = qp->state,
-							   .value = value,
-							   .count = least,
-							   .limit = most });
-	return EINVAL;
+	return refuse_with(qp, (struct cause){
+				       .code = CAUSE_MODIFY_VALUE, .opcode = (uint32_t)bit, .value = value, .count = least, .limit = most });
 }
 
 int qp_check_path(const struct nic_qp *qp, int mask, const struct ibv_ah_attr *av)

@@ -2,9 +2,9 @@
 /*
  * Causes: why something was refused or failed, with the numbers that explain it.
  *
- * Whoever refuses records a cause into its own process's segment (a ring, so the newest NIC_CAUSES
- * survive; and beside it the first of each kind, whatever comes later) and, where a completion carries the failure, puts the code into ibv_wc.vendor_err. The
- * words are made later from the numbers; the facts have to be taken here, where they are known.
+ * Whoever refuses records a cause into its own process's segment (a ring, so the newest NIC_CAUSES survive; and beside it the first
+ * of each kind, whatever comes later) and, where a completion carries the failure, puts the code into ibv_wc.vendor_err. The words
+ * are made later from the numbers; the facts have to be taken here, where they are known.
  */
 #ifndef UROCE_OBSERVE_CAUSE_H
 #define UROCE_OBSERVE_CAUSE_H

@@ -288,7 +288,8 @@ static bool count(const struct cause *c)
 	struct kind *kind = find(cause_kind(c));
 	bool is_new = !kind;
 
-	/* Programs ask for what they can do without, and end connections that they do not need any more. And what is found at one end and at the other is told by who caused it. */
+	/* Programs ask for what they can do without, and end connections that they do not need any more. And what is found at one end
+	 * and at the other is told by who caused it. */
 	if (c->code != CAUSE_NOT_SUPPORTED && c->code != CAUSE_FLUSHED_BY_PROGRAM &&
 	    (!report.failures++ || report.first.code == CAUSE_PEER_REPORTED))
 		report.first = *c;

@@ -8,7 +8,8 @@
  *	off	nothing
  *
  * The same cause of the same queue pair is told once and counted, and flushes are counted under the last cause of their queue
- * pair, or that of the CQ that took it down; the sums are told at the end. The end is exit(), or return from main: who is killed, aborts or calls _exit has none.
+ * pair, or that of the CQ that took it down; the sums are told at the end. The end is exit(), or return from main: who is killed,
+ * aborts or calls _exit has none.
  *
  * Nothing here may disturb the program. What cannot be written at once is not written; signals that writing brings are taken
  * back; descriptors that the program has closed and reused are left alone; a forked child starts with nothing told.
